@@ -1,0 +1,1 @@
+"""What at least two methods need and no kept library gives."""
