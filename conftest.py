@@ -1,0 +1,46 @@
+"""Runs the snippets of the README, of CONTRIBUTING and of the method cards: ``python`` and ``console`` blocks."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from sybil import Example, Sybil
+from sybil.parsers.markdown import CodeBlockParser, PythonCodeBlockParser, SkipParser
+
+BIN = Path(sys.executable).parent
+
+
+def run_console(example: Example) -> None:
+    """Run the lines that begin with ``$``; each must exit with status 0. What they print is not compared."""
+    lines = [line for line in example.parsed.splitlines() if line.startswith("$ ")]
+    assert lines, "a console block has lines that begin with '$ '"
+    environment = {**os.environ, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}"}
+    for line in lines:
+        done = subprocess.run(shlex.split(line[2:], comments=True), env=environment, capture_output=True, text=True)
+        assert done.returncode == 0, f"{line}\n{done.stdout}{done.stderr}"
+
+
+def enter_scratch_folder(namespace: dict) -> None:
+    """Let a document's snippets write where nothing can be harmed."""
+    namespace["_home"] = Path.cwd()
+    namespace["_scratch"] = tempfile.TemporaryDirectory()
+    os.chdir(namespace["_scratch"].name)
+
+
+def leave_scratch_folder(namespace: dict) -> None:
+    """Go back, and remove the folder."""
+    os.chdir(namespace["_home"])
+    namespace["_scratch"].cleanup()
+
+
+pytest_collect_file = Sybil(
+    parsers=[PythonCodeBlockParser(), CodeBlockParser("console", run_console), SkipParser()],
+    patterns=["README.md", "CONTRIBUTING.md"],
+    setup=enter_scratch_folder,
+    teardown=leave_scratch_folder,
+).pytest()

