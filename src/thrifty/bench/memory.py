@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from thrifty._common.extras import require
@@ -59,10 +60,13 @@ def resident_peak(target: str, *arguments: Any) -> int:
 
 def _high_water_mark() -> int:
     """Return the most bytes that this process has had in memory."""
+    status = Path("/proc/self/status")
+    if status.exists():  # on Linux, getrusage would also count what the parent had when it started this process
+        (line,) = (line for line in status.read_text().splitlines() if line.startswith("VmHWM:"))
+        return int(line.split()[1]) * 1024
     import resource
 
-    kibibytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return kibibytes if sys.platform == "darwin" else kibibytes * 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # bytes on macOS
 
 
 def _main(target: str, arguments: str) -> None:

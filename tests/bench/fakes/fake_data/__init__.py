@@ -1,0 +1,1 @@
+"""A method that needs carried data."""

@@ -1,0 +1,1 @@
+"""A method that never ends, in a process of its own besides."""

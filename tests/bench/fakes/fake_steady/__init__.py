@@ -1,0 +1,1 @@
+"""A method whose claims cover every status."""

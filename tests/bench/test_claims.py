@@ -1,0 +1,80 @@
+"""What makes a claim hold."""
+
+import pytest
+
+from thrifty.bench.claims import Claim, Gate, Measurement, Target, judge
+from thrifty.bench.evidence import Evidence
+
+GATE = Gate("error", margin=0.01)
+COST = Claim("half", "Half the bytes.", "bytes", "ratio", ("ours", "rival"), Target("<=", 0.5), GATE)
+
+
+def ratio(*values):
+    return Measurement.of(values, "ratio")
+
+
+@pytest.mark.parametrize(
+    ("measured", "gate", "status"),
+    [
+        (ratio(0.5), ([0.1], [0.1]), "holds"),
+        (ratio(0.4), ([0.11], [0.1]), "holds"),  # worse by no more than the margin
+        (ratio(0.4), ([0.12], [0.1]), "cheaper but worse"),
+        (ratio(0.4, 0.4), ([0.1, 0.12], [0.2, 0.1]), "cheaper but worse"),  # one seed is enough
+        (ratio(0.6), ([0.1], [0.1]), "falls short"),
+        (ratio(0.6), ([0.9], [0.1]), "falls short"),  # neither cheaper nor as good
+        (ratio(0.1, 0.2, 0.9), ([0.1] * 3, [0.1] * 3), "holds"),  # the median counts
+    ],
+)
+def test_a_cost_claim_holds_only_at_equal_quality(measured, gate, status):
+    assert judge(COST, measured, gate=gate).status == status
+
+
+def test_a_gate_knows_which_direction_is_good():
+    accuracy = Gate("accuracy", margin=0.0, better="higher")
+    assert accuracy.passed([0.9], [0.8])
+    assert not accuracy.passed([0.8], [0.9])
+
+
+def test_a_cost_claim_without_a_gate_cannot_be_written():
+    with pytest.raises(ValueError, match="'half' is about time: it needs a gate"):
+        Claim("half", "Half the time.", "time", "ratio", ("ours",), Target("<=", 0.5))
+
+
+def test_a_claim_without_target_is_reported():
+    claim = Claim("gap", "The gap.", "quality", "ratio", ("ours",))
+    assert judge(claim, ratio(3.0)).status == "reported"
+
+
+def test_numbers_that_do_not_belong_to_the_claim_are_refused():
+    with pytest.raises(ValueError, match="claim 'half' is in ratio, got s"):
+        judge(COST, Measurement.of(1, "s"), gate=([0], [0]))
+    with pytest.raises(ValueError, match="needs the numbers of its gate"):
+        judge(COST, ratio(0.1))
+    with pytest.raises(ValueError, match="one number a run in each, got 1 and 2"):
+        judge(COST, ratio(0.1), gate=([0], [0, 1]))
+    with pytest.raises(ValueError, match="all finite"):
+        ratio(float("nan"))
+
+
+def test_ratios_are_taken_run_by_run():
+    measured = Measurement.of([2, 9], "s", timed=True).over(Measurement.of([4, 3], "s", timed=True))
+    assert measured == Measurement((0.5, 3.0), "ratio", timed=True)
+    assert Measurement.of(0, "MB").over(Measurement.of(0, "MB")).median == 1.0
+    with pytest.raises(ValueError, match="all finite"):
+        Measurement.of(1, "MB").over(Measurement.of(0, "MB"))
+    with pytest.raises(ValueError, match="expected 1 runs in MB, got 1 in s"):
+        Measurement.of(1, "MB").over(Measurement.of(1, "s"))
+
+
+def test_every_claim_is_listed_even_if_nothing_was_measured():
+    at_scale = Claim("at-scale", "Large.", "quality", "ratio", ("ours",), Target("<=", 1.0), budget="full")
+    found = Evidence([COST, at_scale], "quick").findings("out of time")
+    assert [(finding.status, finding.reason) for finding in found] == [
+        ("cannot show", "out of time"),
+        ("cannot show", "needs --full"),
+    ]
+
+
+def test_a_finding_of_an_unknown_claim_is_refused():
+    with pytest.raises(KeyError, match=r"'third' is not among this method's claims \(half\)"):
+        Evidence([COST], "quick").measured("third", ratio(1))

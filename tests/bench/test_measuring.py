@@ -1,0 +1,66 @@
+"""The measuring tools count what they should."""
+
+import time
+
+import pytest
+
+from thrifty.bench import ceilings, memory, timing
+
+MIB = 2**20
+
+
+def test_contenders_are_timed_round_by_round_and_leave_threads_as_they_were():
+    torch = pytest.importorskip("torch")
+    before = torch.get_num_threads()
+    times = timing.time_contenders({"long": lambda: time.sleep(0.02), "short": lambda: None}, repeats=3)
+    assert torch.get_num_threads() == before
+    assert len(times["long"].seconds.values) == len(times["short"].seconds.values) == 3
+    assert times["long"].seconds.median >= 0.02 > times["short"].seconds.median
+    assert times["long"].seconds.timed
+
+
+def test_no_round_begins_after_the_time_given():
+    times = timing.time_contenders({"slow": lambda: time.sleep(0.05)}, repeats=50, at_most=0.0)
+    assert len(times["slow"].seconds.values) == 1
+
+
+def test_thread_counts_hold_inside_and_end_with_an_error():
+    torch = pytest.importorskip("torch")
+    before = torch.get_num_threads()
+    with pytest.raises(KeyError), timing.threads(1):
+        assert torch.get_num_threads() == 1
+        raise KeyError
+    assert torch.get_num_threads() == before
+
+
+def test_allocated_peak_sees_scratch_that_is_freed_again():
+    torch = pytest.importorskip("torch")
+
+    def work():
+        first = torch.ones(4 * MIB // 4)
+        second = first + 1  # two at once
+        del first
+        return second.sum()
+
+    assert memory.allocated_peak(work) == pytest.approx(8 * MIB, rel=0.01)
+
+
+def fill(mebibytes):
+    """Touch that much memory, in the fresh process of the test below."""
+    return sum(bytearray(b"\1") * (mebibytes * MIB))
+
+
+def test_resident_peak_agrees_with_what_was_touched():
+    assert memory.resident_peak("tests.bench.test_measuring:fill", 64) == pytest.approx(64 * MIB, rel=0.1)
+
+
+def test_resident_peak_passes_the_failure_on():
+    with pytest.raises(RuntimeError, match="fresh process.*No module named 'no_such_module'"):
+        memory.resident_peak("no_such_module:work")
+
+
+def test_ceilings_are_positive_and_carry_their_units():
+    found = ceilings.measure()
+    assert found["bandwidth"].unit == "GB/s"
+    assert found["flops"].unit == "GFLOP/s"
+    assert all(value.median > 0 for value in found.values())
