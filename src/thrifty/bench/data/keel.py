@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float, Int
 
+from thrifty._common.tables import one_hot, typed
 from thrifty.bench import carried
 
 
@@ -45,8 +46,8 @@ def names() -> list[str]:
 def load(name: str) -> Table:
     """Read one table.
 
-    Numbers stay as they are. A column with text becomes one 0/1 column a value (in sorted order); ``<null>`` becomes
-    NaN, in every column of a one-hot group. The class is the last column, coded in sorted order of its names.
+    Columns of text are one-hot, ``<null>`` is NaN (:func:`thrifty._common.tables.one_hot`). The class is the last
+    column, coded in sorted order of its names.
 
     Raises:
         ValueError: There is no such table.
@@ -60,21 +61,6 @@ def load(name: str) -> Table:
             raise ValueError(f"name: there is no table {name!r}; there are {', '.join(names())}") from None
     rows = [[cell.strip() for cell in row] for row in csv.reader(io.StringIO(text)) if row]
     *columns, labels = zip(*rows, strict=True)
-    features: list[np.ndarray] = []
-    feature_names: list[str] = []
-    for number, column in enumerate(columns, start=1):
-        for value, feature in _columns(column):
-            features.append(feature)
-            feature_names.append(f"x{number}" if value is None else f"x{number}={value}")
+    X, feature_names = one_hot({f"x{number}": typed(cells) for number, cells in enumerate(columns, start=1)})
     class_names, y = np.unique(np.asarray(labels), return_inverse=True)
-    return Table(name, np.column_stack(features), y, tuple(feature_names), tuple(map(str, class_names)))
-
-
-def _columns(cells: tuple[str, ...]) -> list[tuple[str | None, np.ndarray]]:
-    """Turn a column of cells into one column of numbers, or one 0/1 column a value."""
-    missing = np.array([cell == "<null>" for cell in cells])
-    try:
-        return [(None, np.array([np.nan if gone else float(cell) for cell, gone in zip(cells, missing, strict=True)]))]
-    except ValueError:
-        text = np.asarray(cells)
-        return [(str(value), np.where(missing, np.nan, text == value)) for value in np.unique(text[~missing])]
+    return Table(name, X, y, feature_names, tuple(map(str, class_names)))

@@ -1,0 +1,80 @@
+"""Tables as users have them: CSV with a header line, or Parquet; and the numbers that estimators want of them."""
+
+from __future__ import annotations
+
+import csv
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Float
+from numpy.typing import NDArray
+
+from thrifty._common.extras import require
+
+#: How a missing cell is written in a CSV file.
+MISSING = frozenset({"", "NA", "N/A", "NaN", "nan", "null", "<null>", "?"})
+
+Columns = dict[str, NDArray]
+
+
+def read_table(path: str | os.PathLike[str]) -> Columns:
+    """Read a CSV or Parquet file into columns.
+
+    Args:
+        path: ``.parquet`` or ``.pq`` is read as Parquet, everything else as CSV whose first line names the columns.
+
+    Returns:
+        Name to column: float64 where every cell is a number (missing ones are NaN), else text (``None`` where missing).
+
+    Raises:
+        ValueError: There is no header or no row, a name stands twice, or a row is shorter or longer than the header.
+        ImportError: A Parquet file, without the extra ``tabular``.
+    """
+    path = Path(path)
+    if path.suffix in {".parquet", ".pq"}:
+        table = require("pyarrow.parquet", extra="tabular").read_table(path)
+        if not table.num_rows:
+            raise ValueError(f"{path}: expected rows, got none")
+        return {name: typed(column.to_pylist()) for name, column in zip(table.column_names, table.columns, strict=True)}
+    with path.open(newline="", encoding="utf-8-sig") as file:
+        lines = csv.reader(file)
+        names = [name.strip() for name in next(lines, [])]
+        rows = [[cell.strip() for cell in row] for row in lines if row]
+    if not names or not rows:
+        raise ValueError(f"{path}: expected a header line and rows, got {len(rows)} rows under {len(names)} names")
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise ValueError(f"{path}: the header names {twice} more than once")
+    for number, row in enumerate(rows, start=2):
+        if len(row) != len(names):
+            raise ValueError(f"{path}, row {number}: expected {len(names)} cells as in the header, got {len(row)}")
+    return {name: typed(cells) for name, cells in zip(names, zip(*rows, strict=True), strict=True)}
+
+
+def one_hot(columns: Mapping[str, NDArray]) -> tuple[Float[np.ndarray, "n d"], tuple[str, ...]]:
+    """Turn columns into one matrix of numbers, and name its columns.
+
+    Numbers stay as they are. A column of text becomes one 0/1 column a value, in sorted order, named ``column=value``;
+    where it is missing, all of them are NaN.
+    """
+    pieces = [piece for name, column in columns.items() for piece in _numeric(name, column)]
+    return np.column_stack([values for _, values in pieces]), tuple(name for name, _ in pieces)
+
+
+def typed(cells: Sequence[object]) -> NDArray:
+    """Turn cells into a column: float64 if every one is a number or missing, else text."""
+    known = [None if cell is None or (isinstance(cell, str) and cell in MISSING) else cell for cell in cells]
+    try:
+        return np.array([np.nan if cell is None else float(cell) for cell in known])  # type: ignore[arg-type]
+    except (ValueError, TypeError):
+        return np.array([None if cell is None else str(cell) for cell in known], dtype=object)
+
+
+def _numeric(name: str, column: NDArray) -> Iterator[tuple[str, NDArray[np.float64]]]:
+    if column.dtype != object:
+        yield name, column
+        return
+    missing = np.array([value is None for value in column])
+    for value in sorted(set(column[~missing])):
+        yield f"{name}={value}", np.where(missing, np.nan, column == value)
