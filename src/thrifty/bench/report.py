@@ -35,7 +35,7 @@ _PAGE = """<!doctype html>
 {methods}
 </main>
 <footer class="quiet"><p>Written by <code>thrifty bench</code> {version}. Every number on this page was measured
-in the run described above, or is quoted as published.</p></footer>
+in the run that its section describes, or is quoted as published.</p></footer>
 </body>
 </html>
 """
@@ -72,9 +72,9 @@ def _head(results: Mapping[str, Any]) -> str:
     links = (f'<li><a href="#{_slug(record["name"])}">{escape(record["name"])}</a></li>' for record in methods)
     return f"""<header>
 <h1><span class="name">thrifty bench</span> What was claimed, and what was measured</h1>
-<p class="lead">{many} beside what you would pick instead, on the same data, in the same run, on one machine.</p>
+<p class="lead">{many} beside what you would pick instead: same data, same machine, same run.</p>
 <p class="quiet">{escape(" · ".join(run))}</p>
-<details><summary>Machine and versions</summary>
+<details><summary>Machine and versions of the latest run</summary>
 {_pairs(machine | results["versions"])}
 </details>
 </header>
