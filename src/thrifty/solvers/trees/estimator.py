@@ -1,0 +1,195 @@
+"""The scikit-learn estimator: fit a tree, then improve it without making it larger."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.tree import DecisionTreeClassifier
+from sklearn.utils import Tags, compute_sample_weight, get_tags
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+
+from thrifty.solvers.trees.improve import Mode, Solver, improve_tree
+from thrifty.solvers.trees.moves import Secondary
+from thrifty.solvers.trees.problem import Features, Operation
+
+DEFAULT_DEPTH = 4
+"""Depth of the tree that is fitted where none is given: small enough to read."""
+
+
+class TreeLocalSearchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """A decision tree that no change of at most k of its cuts can improve on the training table.
+
+    Args:
+        estimator: The ``DecisionTreeClassifier`` to fit and then improve. ``None``: one of
+            depth 4.
+        operation: ``"adjust"``, ``"exchange"`` or ``"both"``; see `improve_tree`.
+        k: Cuts that may change.
+        mode: ``"exact"`` or ``"hillclimb"``.
+        solver: ``"auto"``, ``"sweep"`` or ``"brute"``.
+        min_samples_leaf: Rows that a change must leave in each leaf; also of the default ``estimator``.
+        min_weight_fraction_leaf: The same for the share of the total weight.
+        features: Columns that cuts may be exchanged to.
+        frozen: Cuts that stay as they are (for a tree that is already fitted).
+        secondary: ``"gini"`` or ``"margin"``: the choice among equally good changes.
+        class_weight: ``None``, ``"balanced"`` or a mapping from class to factor; multiplies the row weights, of the
+            fit (unless prefit) and of the search.
+        prefit: ``estimator`` is fitted: it is improved as it is, and left unchanged.
+        random_state: For the default ``estimator``.
+
+    Attributes:
+        estimator_: The improved ``DecisionTreeClassifier``.
+        classes_: Class names; ``[n_classes]``.
+        report_: The whole `Report`.
+        n_errors_before_: Training errors of the tree as fitted (sum of weights).
+        n_errors_: Training errors of ``estimator_``.
+        errors_by_budget_: Fewest errors for each number of changes.
+        operations_: The changed cuts.
+        status_: What is proved.
+        lower_bound_: No tree within the budget makes fewer errors.
+        n_states_: What the solver evaluated.
+        fit_time_: Seconds of the search.
+        n_features_in_: Columns of the table.
+        feature_names_in_: Their names, if they have any.
+
+    Example:
+        >>> from sklearn.datasets import load_wine
+        >>> from thrifty.solvers.trees import TreeLocalSearchClassifier
+        >>> X, y = load_wine(return_X_y=True)
+        >>> model = TreeLocalSearchClassifier(k=1, random_state=0).fit(X, y)
+        >>> model.n_errors_ <= model.n_errors_before_
+        True
+
+    Source: section 4 of the specification; Harviainen, Sommer, Sorge (NeurIPS 2025, arXiv 2510.12726).
+    """
+
+    def __init__(
+        self,
+        estimator: DecisionTreeClassifier | None = None,
+        *,
+        operation: Operation = "exchange",
+        k: int = 1,
+        mode: Mode = "exact",
+        solver: Solver = "auto",
+        min_samples_leaf: int = 1,
+        min_weight_fraction_leaf: float = 0.0,
+        features: Features = None,
+        frozen: Collection[int] = (),
+        secondary: Secondary = "gini",
+        class_weight: Mapping[Any, float] | Literal["balanced"] | None = None,
+        prefit: bool = False,
+        random_state: int | np.random.RandomState | None = None,
+    ) -> None:
+        self.estimator = estimator
+        self.operation = operation
+        self.k = k
+        self.mode = mode
+        self.solver = solver
+        self.min_samples_leaf = min_samples_leaf
+        self.min_weight_fraction_leaf = min_weight_fraction_leaf
+        self.features = features
+        self.frozen = frozen
+        self.secondary = secondary
+        self.class_weight = class_weight
+        self.prefit = prefit
+        self.random_state = random_state
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        inner = DecisionTreeClassifier() if self.estimator is None else self.estimator
+        tags.input_tags.allow_nan = get_tags(inner).input_tags.allow_nan
+        return tags
+
+    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> TreeLocalSearchClassifier:
+        """Fit the tree, unless it is, and improve it.
+
+        Args:
+            X: ``[n, n_features]``.
+            y: ``[n]``.
+            sample_weight: ``[n]``, at least 0. ``None``: 1 each.
+
+        Raises:
+            TypeError: ``estimator`` is no decision-tree classifier.
+            NotFittedError: ``prefit=True``, and ``estimator`` is not fitted.
+            ValueError: The table or another setting does not fit; see `improve_tree`.
+        """
+        checked, y = validate_data(self, X, y, dtype=np.float64, ensure_all_finite=self._finite())
+        check_classification_targets(y)
+        weight = _check_sample_weight(sample_weight, checked, dtype=np.float64, ensure_non_negative=True)
+        if self.class_weight is not None:
+            weight = weight * compute_sample_weight(self.class_weight, y)
+        table = X if hasattr(self, "feature_names_in_") else checked
+
+        if self.prefit:
+            tree = self.estimator
+        else:
+            tree = self._unfitted()
+            tree.fit(table, y, sample_weight=weight)
+        self.estimator_, report = improve_tree(
+            tree,
+            table,
+            y,
+            operation=self.operation,
+            k=self.k,
+            mode=self.mode,
+            solver=self.solver,
+            sample_weight=weight,
+            min_samples_leaf=self.min_samples_leaf,
+            min_weight_fraction_leaf=self.min_weight_fraction_leaf,
+            features=self.features,
+            frozen=self.frozen,
+            secondary=self.secondary,
+        )
+        self.classes_ = self.estimator_.classes_
+        self.report_ = report
+        self.n_errors_before_ = report.n_errors_before
+        self.n_errors_ = report.n_errors
+        self.errors_by_budget_ = report.errors_by_budget
+        self.operations_ = report.operations
+        self.status_ = report.status
+        self.lower_bound_ = report.lower_bound
+        self.n_states_ = report.n_states
+        self.fit_time_ = report.seconds
+        return self
+
+    def _unfitted(self) -> DecisionTreeClassifier:
+        if self.estimator is None:
+            return DecisionTreeClassifier(
+                max_depth=DEFAULT_DEPTH,
+                min_samples_leaf=max(1, self.min_samples_leaf),
+                min_weight_fraction_leaf=self.min_weight_fraction_leaf,
+                random_state=self.random_state,
+            )
+        if not isinstance(self.estimator, DecisionTreeClassifier):
+            raise TypeError(f"estimator is a {type(self.estimator).__name__}; it needs a DecisionTreeClassifier")
+        return clone(self.estimator)
+
+    def predict(self, X: ArrayLike) -> NDArray:
+        """Class of each row, ``[n]``.
+
+        Raises:
+            NotFittedError: `fit` was not called.
+            ValueError: ``X`` has other columns than the training table.
+        """
+        checked = self._check_features(X)
+        return np.asarray(self.estimator_.predict(checked, check_input=False))
+
+    def predict_proba(self, X: ArrayLike) -> NDArray[np.float64]:
+        """Class shares of the leaf of each row, ``[n, n_classes]``. Raises as `predict`."""
+        checked = self._check_features(X)
+        return np.asarray(self.estimator_.predict_proba(checked, check_input=False))
+
+    def _check_features(self, X: ArrayLike) -> NDArray[np.float32]:
+        check_is_fitted(self)
+        checked: NDArray[np.float32] = validate_data(
+            self, X, reset=False, dtype=np.float32, order="C", ensure_all_finite=self._finite()
+        )
+        return checked
+
+    def _finite(self) -> bool | Literal["allow-nan"]:
+        """How strictly scikit-learn shall refuse NaN: as the tree inside does."""
+        return "allow-nan" if get_tags(self).input_tags.allow_nan else True
