@@ -50,7 +50,8 @@ def method(name, **changes):
     about = {"name": name, "title": f"The {name} paper", "line": "What it does.", "saves": "errors"}
     run = {"mode": "quick", "seed": 0, "device": "cpu", "seconds": 21.34, "budget": 30, "resumed": 2, "error": None}
     ceilings = {"bandwidth": Measurement.of(12.34, "GB/s").to_json()}
-    return about | run | {"ceilings": ceilings} | evidence.to_json() | changes
+    versions = {"thrifty": "0.1.0", "scipy": "1.17.1"}
+    return about | run | {"ceilings": ceilings, "versions": versions} | evidence.to_json() | changes
 
 
 @pytest.fixture(scope="module")

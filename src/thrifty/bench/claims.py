@@ -19,7 +19,7 @@ Status = Literal["holds", "falls short", "cheaper but worse", "reported", "canno
 #: A claim about one of these may not be bought with quality, so it needs a gate.
 COSTS = frozenset({"time", "memory", "bytes", "steps", "parameters"})
 
-_COMPARE = {"<=": operator.le, ">=": operator.ge, "==": operator.eq}
+_COMPARE = {"<": operator.lt, "<=": operator.le, ">=": operator.ge, "==": operator.eq}
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ class Measurement:
 class Target:
     """What the measured number must be: ``Target("<=", 0.7)``."""
 
-    op: Literal["<=", ">=", "=="]
+    op: Literal["<", "<=", ">=", "=="]
     value: float
 
     def met_by(self, measured: float) -> bool:

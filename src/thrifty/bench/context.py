@@ -7,12 +7,14 @@ import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
 from thrifty._common.files import write_whole
+from thrifty.bench import ceilings
 from thrifty.bench.carried import UnavailableError
-from thrifty.bench.claims import Claim, Mode
+from thrifty.bench.claims import Claim, Measurement, Mode
 from thrifty.bench.evidence import Evidence
 from thrifty.bench.timing import Timing, time_contenders
 
@@ -64,6 +66,11 @@ class Context:
     def remaining(self) -> float:
         """Return the seconds left of the budget."""
         return self.deadline - time.monotonic()
+
+    @cached_property
+    def ceilings(self) -> dict[str, Measurement]:
+        """What the machine reaches at best in this run; see :func:`thrifty.bench.ceilings.measure`."""
+        return ceilings.measure(self.device)
 
     def progress(self, done: int, total: int, text: str) -> None:
         """Tell the person who waits how far the run is."""

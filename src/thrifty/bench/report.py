@@ -151,6 +151,7 @@ def _method(record: Mapping[str, Any]) -> str:
         "workload": record["workload"],
         "run": table.facts(record),
         "ceilings": table.ceilings(record),
+        "versions": " · ".join(f"{name} {version}" for name, version in record["versions"].items()),
     }
     error = f'<p class="error">✗ {escape(record["error"])}</p>' if record["error"] else ""
     note = table.runs_note(record["rows"])

@@ -68,9 +68,8 @@ def run(methods: Sequence[Method], settings: Settings, folder: Folder, listener:
     for method in methods:
         listener.started(method)
         record = _run_one(method, settings, folder, listener)
-        versions = record.pop("versions")
         common = {"mode": settings.mode, "seed": settings.seed, "device": settings.device}
-        head = {"schema": SCHEMA, **common, "machine": machine(), "versions": versions}
+        head = {"schema": SCHEMA, **common, "machine": machine(), "versions": record["versions"]}
         about = {"name": method.name, "title": method.title, "line": method.line, "saves": method.saves}
         record = {**about, **common, **record}
         joined = folder.add({**head, "methods": [record]})

@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any
 
 from thrifty._common.files import write_whole
-from thrifty.bench import ceilings
 from thrifty.bench.carried import UnavailableError
 from thrifty.bench.claims import Mode
 from thrifty.bench.context import Context
@@ -80,7 +79,7 @@ def run(job: Job, events: Any) -> None:
         reason = f"the run failed: {type(error).__name__}: {error}"
         keep(_with_reason(record, reason), error=reason)
     else:
-        record["ceilings"] = {name: value.to_json() for name, value in ceilings.measure(job.device).items()}
+        record["ceilings"] = {name: value.to_json() for name, value in context.ceilings.items()}
         keep(found, complete=True, resumed=context.resumed, versions=_versions())
         if context.resume:
             shutil.rmtree(context.resume, ignore_errors=True)
