@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -37,8 +38,8 @@ def show(ctx: Context, evidence: Evidence) -> None:
     for done, (table, depth) in enumerate(pieces):
         ctx.progress(done, len(pieces), f"{table.name}, depth {depth}")
         for seed in seeds:
-            key = f"{table.name}, depth {depth}"
-            folds = ctx.once(key, seed, lambda table=table, depth=depth, seed=seed: cross_validate(table, depth, seed))
+            compute = partial(cross_validate, table, depth, seed)
+            folds = ctx.once(f"{table.name}, depth {depth}", seed, compute)
             found.setdefault((table.name, depth), []).append(folds)
         _rows(evidence, f"{table.name}, depth {depth}", found[table.name, depth])
 
@@ -46,16 +47,22 @@ def show(ctx: Context, evidence: Evidence) -> None:
         return float(np.mean(found[key][place][contender][metric]))
 
     places = range(len(seeds))
+
+    def test_error(contender: str) -> list[float]:
+        return [float(np.mean([total(contender, "test", i, key) for key in found])) for i in places]
+
     ratios = [max(total(OURS, "train", i, key) / total(CART, "train", i, key) for key in found) for i in places]
     evidence.measured(
-        "same-size-fewer-errors",
-        Measurement.of(ratios, "ratio"),
-        gate=tuple([np.mean([total(who, "test", i, key) for key in found]) for i in places] for who in (OURS, CART)),  # type: ignore[arg-type]
+        "same-size-fewer-errors", Measurement.of(ratios, "ratio"), gate=(test_error(OURS), test_error(CART))
     )
     labels = tuple(f"{name}, depth {depth}" for name, depth in found)
     for metric, title, scale in (("train", "Training errors", 1.0), ("test", "Test error", 100.0)):
         series = [
-            Series(who, labels, tuple(scale * np.mean([total(who, metric, i, key) for i in places]) for key in found))
+            Series(
+                who,
+                labels,
+                tuple(float(scale * np.mean([total(who, metric, i, key) for i in places])) for key in found),
+            )
             for who in found[next(iter(found))][0]
         ]
         unit = "errors" if metric == "train" else "%"
