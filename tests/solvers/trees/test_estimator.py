@@ -21,7 +21,7 @@ from thrifty.solvers.trees import TreeLocalSearchClassifier
     [
         TreeLocalSearchClassifier(),
         TreeLocalSearchClassifier(mode="hillclimb"),
-        TreeLocalSearchClassifier(operation="adjust", min_samples_leaf=5, secondary="margin"),
+        TreeLocalSearchClassifier(operation="adjust", secondary="margin"),
     ]
 )
 def test_scikit_learn_contract(estimator, check):

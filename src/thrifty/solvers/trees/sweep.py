@@ -7,6 +7,9 @@ added unless the point's class becomes, or is, its leaf's majority.
 
 All kernels are loops over preallocated arrays, release the GIL, and never call themselves. Sums of weights are
 float64, which is exact for whole-numbered weights.
+
+numba's cache notices an edit in the file of a kernel, not in that of a kernel it calls: after an edit here, kernels
+elsewhere that call these are compiled anew only once their own file is saved again (the tests see to it themselves).
 """
 
 from __future__ import annotations

@@ -78,6 +78,7 @@ class Tree:
             if given is not None:
                 object.__setattr__(self, name, _frozen(name, given, kind))
         object.__setattr__(self, "classes", _frozen("classes", self.classes, None))
+        object.__setattr__(self, "n_features", int(self.n_features))
         if self.feature_names is not None:
             object.__setattr__(self, "feature_names", tuple(self.feature_names))
         self._check()
