@@ -56,6 +56,14 @@ def test_a_mistake_is_one_line_and_status_2(capsys, arguments, says):
     assert err.count("\n") == 1
 
 
+def test_a_device_that_is_not_there_is_refused_before_anything_runs(capsys, monkeypatch):
+    torch = pytest.importorskip("torch")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    code, _, err = thrifty(capsys, "bench", "--device", "cuda")
+    assert code == 2
+    assert "--device: torch finds no CUDA device on this machine" in err
+
+
 def test_files_that_are_not_ours_are_refused(capsys, tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
     code, _, err = thrifty(capsys, "bench", "trees", "--out", str(tmp_path))

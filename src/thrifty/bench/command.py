@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
+from thrifty._common.extras import require
 from thrifty._common.files import write_whole
 from thrifty.bench import registry, runner, table
 from thrifty.bench.results import Folder
@@ -34,8 +35,7 @@ def bench(
         OSError: The output cannot be written, or is not ours to replace.
     """
     methods = [registry.get(name) for name in dict.fromkeys(names)] or list(registry.METHODS)
-    if device.partition(":")[0] not in {"cpu", "cuda"}:
-        raise ValueError(f"--device: expected cpu or cuda, got {device!r}")
+    _check_device(device)
     if json_out not in {None, "-"} and Path(str(json_out)).exists() and not force:
         raise FileExistsError(f"--json: {json_out} already exists; choose another path, or use --force to replace it")
     folder = Folder(out, force=force)
@@ -55,6 +55,15 @@ def bench(
         sys.stdout.write(json.dumps(results, indent=1) + "\n")
     elif json_out:
         write_whole(json_out, json.dumps(results, indent=1) + "\n", force=force)
+
+
+def _check_device(device: str) -> None:
+    """Refuse a device that is unknown or absent, before anything runs."""
+    kind = device.partition(":")[0]
+    if kind not in {"cpu", "cuda"}:
+        raise ValueError(f"--device: expected cpu or cuda, got {device!r}")
+    if kind == "cuda" and not require("torch", extra="torch").cuda.is_available():
+        raise ValueError("--device: torch finds no CUDA device on this machine; use --device cpu")
 
 
 def _bar(console: Console) -> Progress:

@@ -26,6 +26,7 @@ class Method:
         aliases: Acronyms, arXiv ids, former names.
         tags: Words a user might search for.
         carried: Names in :data:`thrifty.bench.carried.CARRIED` that its evidence reads.
+        devices: Where it can run; on a device that is not among them it is measured on the CPU.
         has_cli: There is a ``thrifty <name>`` command.
     """
 
@@ -43,6 +44,7 @@ class Method:
     aliases: tuple[str, ...] = ()
     tags: tuple[str, ...] = ()
     carried: tuple[str, ...] = ()
+    devices: tuple[str, ...] = ("cpu",)
     has_cli: bool = False
 
 

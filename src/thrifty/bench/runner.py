@@ -12,7 +12,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -67,8 +67,9 @@ def run(methods: Sequence[Method], settings: Settings, folder: Folder, listener:
     joined: dict[str, Any] = {}
     for method in methods:
         listener.started(method)
-        record = _run_one(method, settings, folder, listener)
-        common = {"mode": settings.mode, "seed": settings.seed, "device": settings.device}
+        device = settings.device if settings.device.partition(":")[0] in method.devices else "cpu"
+        record = _run_one(method, replace(settings, device=device), folder, listener)
+        common = {"mode": settings.mode, "seed": settings.seed, "device": device}
         head = {"schema": SCHEMA, **common, "machine": machine(), "versions": record["versions"]}
         about = {"name": method.name, "title": method.title, "line": method.line, "saves": method.saves}
         record = {**about, **common, **record}
