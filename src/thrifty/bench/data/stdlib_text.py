@@ -1,7 +1,7 @@
 """The source of Python's standard library as bytes: real text of a few megabytes that every installation has.
 
-Files are read in sorted order and go, whole, to one of three splits by their place in it, so that no file is on two sides.
-The text differs a little between Python versions; ``Text.sha256`` says which one a run saw.
+Files are read in sorted order and go, whole, to one of three splits by their place in it: no file is on two sides. The
+text differs a little between Python versions; ``Text.sha256`` says which one a run saw.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def load(folder: str | Path | None = None) -> Text:
 
 
 def windows(text: Bytes, length: int, count: int, rng: np.random.Generator) -> NDArray[np.int64]:
-    """Draw ``count`` windows of ``length`` + 1 bytes, uniformly: inputs are all but the last, targets all but the first.
+    """Draw ``count`` windows of ``length`` + 1 bytes, uniformly: inputs are [:, :-1], targets [:, 1:].
 
     Raises:
         ValueError: The text is not longer than a window.
