@@ -1,0 +1,267 @@
+"""The way down of the dynamic programme: every case at every box of a cut, and the boxes that it hands to the children.
+
+Cases are read off sweeps (section 2.4b of the specification): one pass over the points of a box in the order of a
+feature gives, for every threshold, the key of the set on either side, the errors of both sides as the subtrees below
+stand, and the errors that nothing can avoid. So most children need no state of their own: a side that nothing can
+improve, or for which no budget is left, is a number. Leaves always are. Only the others are looked up or added.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from thrifty.solvers.trees.boxes import EVERYTHING, find_or_add
+from thrifty.solvers.trees.ranks import BELOW_ALL, MISSING
+from thrifty.solvers.trees.sides import SideSums, fill_sides, in_order, side_sum
+from thrifty.solvers.trees.splits import CHANGE, KEEP, RAISE_LEFT, RAISE_RIGHT, REPLACE
+from thrifty.solvers.trees.sweep import Floors, LeafCounts
+
+SETTLED = -1
+"""Child whose errors are known: the move holds them."""
+
+
+class CutPlace(NamedTuple):
+    """The cut that is expanded."""
+
+    feature: int
+    rank: int
+    missing_left: bool
+    features: NDArray[np.int64]  # its own, then all that it may be changed to
+    allowed: NDArray[np.bool_]  # [n_kinds, d]
+    turns_missing: NDArray[np.bool_]  # [n_kinds]
+    unit: NDArray[np.int64]  # [n_kinds], see splits.Splits
+    needs_left: NDArray[np.int32]
+    needs_right: NDArray[np.int32]
+    first_leaf: int  # leaves under its left child are first_leaf .. middle_leaf - 1,
+    middle_leaf: int  # those under its right child middle_leaf .. last_leaf - 1
+    last_leaf: int
+    leaf_left: NDArray[np.int32]  # [n], leaf of each point if sent left, by the cuts as given
+    leaf_right: NDArray[np.int32]
+    prunes: NDArray[np.bool_]  # whether there are pruning budgets at the cut, at its left and its right child
+    least_rows: NDArray[np.int64]  # rows that a leaf in the cut's place, the left and the right subtree must hold
+    least_weight: NDArray[np.float64]  # likewise weight
+    tolerance: float  # differences of errors that are rounding
+
+
+class Moves(NamedTuple):
+    """What may happen at each box of a cut; those of box ``i`` are ``start[i] .. start[i + 1] - 1``."""
+
+    start: NDArray[np.int64]
+    case: NDArray[np.int8]
+    feature: NDArray[np.int32]
+    rank: NDArray[np.int32]
+    missing_left: NDArray[np.bool_]
+    child: NDArray[np.int32]  # [n_moves, 2], numbers of the boxes at the left and right child, or SETTLED
+    errors: NDArray[np.float64]  # [n_moves, 2], errors of a settled child
+
+
+def room_for_moves(n_boxes: int, n_moves: int) -> Moves:
+    """Room for ``n_moves`` moves of ``n_boxes`` boxes."""
+    return Moves(
+        start=np.zeros(n_boxes + 1, dtype=np.int64),
+        case=np.empty(n_moves, dtype=np.int8),
+        feature=np.empty(n_moves, dtype=np.int32),
+        rank=np.empty(n_moves, dtype=np.int32),
+        missing_left=np.empty(n_moves, dtype=np.bool_),
+        child=np.empty((n_moves, 2), dtype=np.int32),
+        errors=np.empty((n_moves, 2)),
+    )
+
+
+def take_moves(moves: Moves, which: NDArray[np.integer]) -> Moves:
+    """Some moves, without regard to their boxes."""
+    return moves._replace(
+        case=moves.case[which],
+        feature=moves.feature[which],
+        rank=moves.rank[which],
+        missing_left=moves.missing_left[which],
+        child=moves.child[which],
+        errors=moves.errors[which],
+    )
+
+
+class Workspace(NamedTuple):
+    """Memory that the kernel reuses."""
+
+    sums: SideSums
+    leaves: LeafCounts
+    floors: Floors
+    need_left: NDArray[np.bool_]  # [1 + n_kinds, n_changes of the left child]
+    need_right: NDArray[np.bool_]
+    is_deep: NDArray[np.bool_]  # [2, 1 + n_kinds], whether any of these leaves changes for the child
+
+
+@njit(cache=True, nogil=True)
+def expand(first, last, boxes, cut, table, work, moves, n_moves, left, right):  # type: ignore[no-untyped-def]
+    """Write the moves of boxes ``first .. last - 1`` and collect their children.
+
+    Args:
+        first: See above.
+        last: See above.
+        boxes: Boxes at the cut.
+        cut: The cut.
+        table: All points.
+        work: Workspace.
+        moves: Written from number ``n_moves`` on.
+        n_moves: Moves so far.
+        left: Children on the left so far.
+        right: Children on the right so far.
+
+    Returns:
+        Moves now.
+    """
+    n_kinds = len(cut.unit)
+    wanted = np.zeros(n_kinds, dtype=np.bool_)
+    for i in range(first, last):
+        here = boxes.points[boxes.start[i] : boxes.start[i + 1]]
+        need = boxes.need[i]
+        _child_needs(need, cut.needs_left, work.need_left, work.is_deep[0])
+        _child_needs(need, cut.needs_right, work.need_right, work.is_deep[1])
+        for q in range(n_kinds):
+            wanted[q] = cut.unit[q] >= 0 and need[cut.unit[q]]
+        if cut.prunes[0]:
+            n_moves = _prune(i, here, cut, table, work, moves, n_moves, left, right)
+        for j in cut.features:
+            swept = j == cut.feature
+            for q in range(n_kinds):
+                swept = swept or (wanted[q] and cut.allowed[q, j])
+            if swept:
+                n_moves = _sweep(i, j, here, wanted, cut, table, work, moves, n_moves, left, right)
+        moves.start[i + 1] = n_moves
+    return n_moves
+
+
+@njit(cache=True, nogil=True)
+def _child_needs(need, needs_child, out, is_deep):  # type: ignore[no-untyped-def]
+    for row in range(needs_child.shape[0]):
+        is_deep[row] = False
+        for x in range(needs_child.shape[1]):
+            out[row, x] = needs_child[row, x] >= 0 and need[needs_child[row, x]]
+            is_deep[row] |= x > 0 and out[row, x]
+
+
+@njit(cache=True, nogil=True)
+def _sweep(i, j, here, wanted, cut, table, work, moves, n_moves, left, right):  # type: ignore[no-untyped-def]
+    """The moves of box ``i`` that test feature ``j``: a change to each of its thresholds, and the cut as it is."""
+    ranks = table.ranks[j]
+    ordered = in_order(here, table.place[j], table.order[j])
+    m = len(ordered)
+    while m > 0 and ranks[ordered[m - 1]] == MISSING:
+        m -= 1
+    n = len(ordered)
+    turns = False
+    for q in range(len(wanted)):
+        turns = turns or (wanted[q] and cut.allowed[q, j] and cut.turns_missing[q])
+    for turn in range(2 if n > m and turns else 1):
+        missing_left = cut.missing_left != (turn == 1)
+        low, high = fill_sides(ordered, m, missing_left, cut, table, work)
+        if j == cut.feature and turn == 0:
+            p = 0
+            while p < m and ranks[ordered[p]] <= cut.rank:
+                p += 1
+            n_moves = _add(KEEP, p, p, i, j, ranks, ordered, m, missing_left, low, high, cut, work,
+                           moves, n_moves, left, right)  # fmt: skip
+        for q in range(len(wanted)):
+            if wanted[q] and cut.allowed[q, j] and (turn == 0 or cut.turns_missing[q]):
+                n_moves = _add(CHANGE + q, 0, m, i, j, ranks, ordered, m, missing_left, low, high, cut, work,
+                               moves, n_moves, left, right)  # fmt: skip
+    return n_moves
+
+
+@njit(cache=True, nogil=True)
+def _prune(i, here, cut, table, work, moves, n_moves, left, right):  # type: ignore[no-untyped-def]
+    """The moves of box ``i`` that remove the cut: a leaf in its place, or one of its children."""
+    m = len(here)
+    low, high = fill_sides(here, m, True, cut, table, work)
+    sums = work.sums
+    if sums.rows[m] >= cut.least_rows[0] and sums.weight[m] >= cut.least_weight[0]:
+        moves.case[n_moves], moves.feature[n_moves] = REPLACE, EVERYTHING
+        moves.child[n_moves, 0] = moves.child[n_moves, 1] = SETTLED
+        moves.errors[n_moves, 0], moves.errors[n_moves, 1] = sums.merged[0, m], 0.0
+        n_moves += 1
+    ranks = table.ranks[0]  # not looked at
+    n_moves = _add(
+        RAISE_LEFT, m, m, i, EVERYTHING, ranks, here, m, True, low, m, cut, work, moves, n_moves, left, right
+    )
+    return _add(
+        RAISE_RIGHT, 0, 0, i, EVERYTHING, ranks, here, m, False, 0, high, cut, work, moves, n_moves, left, right
+    )
+
+
+@njit(cache=True, nogil=True)
+def _add(  # type: ignore[no-untyped-def]
+    case, first, last, i, j, ranks, ordered, m, missing_left, low, high, cut, work, moves, n_moves, left, right
+):  # fmt: skip
+    """Write the moves with ``first .. last`` of the ``m`` swept points on the left, where that splits no equal ranks.
+
+    None is written of which a side cannot hold what its leaves must. The other child of a raised one gets nothing and
+    is settled without errors. All is done in this one loop, as handing workspaces on costs more than a step of it.
+    """
+    sums, n = work.sums, len(ordered)
+    row = max(0, case - CHANGE + 1)
+    for p in range(first, last + 1):
+        if 0 < p < m and first < last and ranks[ordered[p - 1]] == ranks[ordered[p]]:
+            continue
+        is_open_left, is_open_right, fits = False, False, True
+        errors_left, errors_right = 0.0, 0.0
+        for side in range(2):
+            if case == (RAISE_RIGHT if side == 0 else RAISE_LEFT):
+                continue
+            feasible = p >= low if side == 0 else p <= high
+            standing = known = sums.errors[side, p if side == 0 else m - p]
+            with_missing = missing_left == (side == 0)
+            if cut.prunes[1 + side]:
+                known = sums.merged[side, p if side == 0 else m - p]
+            elif not feasible and (
+                not work.is_deep[side, row]
+                or side_sum(sums.rows, side, p, m, n, with_missing) < cut.least_rows[1 + side]
+                or side_sum(sums.weight, side, p, m, n, with_missing) < cut.least_weight[1 + side]
+            ):
+                fits = False
+                break
+            is_open = (work.is_deep[side, row] or cut.prunes[1 + side]) and not (
+                feasible and known <= side_sum(sums.unavoidable, side, p, m, n, with_missing) + cut.tolerance
+            )
+            if side == 0:
+                errors_left, is_open_left = standing, is_open
+            else:
+                errors_right, is_open_right = standing, is_open
+        if not fits:
+            continue
+        rank = ranks[ordered[p - 1]] if p > 0 else BELOW_ALL
+        moves.case[n_moves], moves.feature[n_moves], moves.rank[n_moves] = case, j, rank
+        moves.missing_left[n_moves] = missing_left
+        moves.errors[n_moves, 0], moves.errors[n_moves, 1] = errors_left, errors_right
+        moves.child[n_moves, 0] = moves.child[n_moves, 1] = SETTLED
+        if is_open_left:
+            size = p + (n - m if missing_left else 0)
+            moves.child[n_moves, 0] = _refer(
+                side_sum(sums.key[0], 0, p, m, n, missing_left), side_sum(sums.key[1], 0, p, m, n, missing_left),
+                size, i, j, rank, missing_left, work.need_left[row], left,
+            )  # fmt: skip
+        if is_open_right:
+            moves.child[n_moves, 1] = _refer(
+                side_sum(sums.key[0], 1, p, m, n, not missing_left),
+                side_sum(sums.key[1], 1, p, m, n, not missing_left),
+                m - p + (0 if missing_left else n - m), i, j, rank, missing_left, work.need_right[row], right,
+            )  # fmt: skip
+        n_moves += 1
+    return n_moves
+
+
+@njit(cache=True, nogil=True)
+def _refer(key1, key2, size, i, j, rank, missing_left, need, children):  # type: ignore[no-untyped-def]
+    """The number of a child box; its recipe is written if it is new, and what is asked of it is added in any case."""
+    number, is_new = find_or_add(key1, key2, children)
+    if is_new:
+        children.parent[number], children.feature[number], children.rank[number] = i, j, rank
+        children.missing_left[number], children.size[number] = missing_left, size
+        children.need[number] = need
+    else:
+        for x in range(len(need)):
+            children.need[number, x] |= need[x]
+    return number
