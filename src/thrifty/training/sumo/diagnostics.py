@@ -1,0 +1,87 @@
+"""What a moment looks like: the quantities of section 3 of arXiv 2505.24749, for one matrix.
+
+The paper's case for the exact orthogonalisation is that moments become ill-conditioned (for reversible layers their
+rank tends to one), where Newton-Schulz iterations are far from converged.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from thrifty.training.sumo.orthogonal import default_tolerance, relative_error
+from thrifty.training.sumo.sharded import all_reduce
+
+if TYPE_CHECKING:
+    from thrifty.training.sumo.matrix import Matrix
+
+
+@dataclass(frozen=True)
+class MomentReport:
+    """One matrix in one step.
+
+    Args:
+        condition: κ(M) = σ₁/σ_r over the singular values that are no rounding noise.
+        rank: How many those are.
+        stable_rank: ‖M‖²/σ₁².
+        beyond_rank_one: ‖M − P₁M‖²/‖M‖², which the paper's lemma says decays exponentially for reversible layers.
+        captured: ‖Ĝ‖²/‖G‖², the share of the gradient's energy inside the subspace.
+        newton_schulz_error: ‖NS5(M) − orth(M)‖/‖orth(M)‖ of Muon's five steps in bfloat16.
+    """
+
+    condition: float
+    rank: int
+    stable_rank: float
+    beyond_rank_one: float
+    captured: float
+    newton_schulz_error: float
+
+
+def describe_moment(M: Float[Tensor, "r n"], captured: float = float("nan")) -> MomentReport:
+    """Return the report on one moment.
+
+    Example:
+        >>> import torch
+        >>> describe_moment(torch.diag(torch.tensor([4.0, 2.0]))).condition
+        2.0
+    """
+    sigma = torch.linalg.svdvals(M.double())
+    kept = sigma[sigma > default_tolerance(M.float()) * sigma[0]] if len(sigma) else sigma
+    if not len(kept):
+        return MomentReport(1.0, 0, 0.0, 0.0, captured, 0.0)
+    energy = sigma.square().sum()
+    return MomentReport(
+        condition=(kept[0] / kept[-1]).item(),
+        rank=len(kept),
+        stable_rank=(energy / sigma[0].square()).item(),
+        beyond_rank_one=(sigma[1:].square().sum() / energy).item(),
+        captured=captured,
+        newton_schulz_error=relative_error(M).item(),
+    )
+
+
+def newton_schulz_bound(condition: float, iterations: int) -> float:
+    """Bound the spectral error of i classical Newton-Schulz steps: (1 − 1/κ)^(2^i), κ the condition number of M Mᵀ.
+
+    Source:
+        Lemma 3.2 of arXiv 2505.24749.
+    """
+    return float((1 - 1 / condition) ** (2**iterations))
+
+
+def report_on(matrix: Matrix, hat: Tensor, moment: Tensor) -> MomentReport:
+    """Report on a matrix in a step: a fused one by its parts laid side by side, a spread one by this rank's piece."""
+    G = matrix.gradient
+    energies = torch.stack([torch.linalg.vector_norm(t, dtype=torch.float32).square() for t in (hat, G)])
+    if matrix.shards:
+        (total,) = all_reduce([energies], matrix.shards.group)
+        # With spread rows Ĝ is whole on every rank already.
+        energies = torch.stack([energies[0] if matrix.shards.axis == "rows" else total[0], total[1]])
+    inside, whole = energies.tolist()
+    if moment.ndim == 3:
+        moment = torch.cat(moment.unbind(), dim=-1)
+    return describe_moment(moment, captured=inside / whole if whole else 0.0)

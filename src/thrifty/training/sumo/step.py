@@ -1,0 +1,190 @@
+"""One step of Algorithm 1 (arXiv 2505.24749) for a list of matrices: Blocks 1 to 4, in the paper's order.
+
+Everything that is decided on the host (is a gradient finite, is a basis due) is read from the device in one piece.
+Nothing is written before every gradient of the list has been looked at. A list of one is the single-tensor path; with
+more, moments of one shape are orthogonalised as a batch and collectives are shared.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from thrifty.training.sumo import residual
+from thrifty.training.sumo.matrix import Matrix, compensation_of
+from thrifty.training.sumo.orthogonal import inverse_root, orthogonalize
+from thrifty.training.sumo.refresh import exhausted, is_due, refresh
+from thrifty.training.sumo.residual import Residual, ResidualWatch
+from thrifty.training.sumo.scaling import limit_growth, shape_scale
+from thrifty.training.sumo.sharded import squared_norms, sum_over
+from thrifty.training.sumo.subspace import mixed_seed
+from thrifty.training.sumo.weights import apply_update, project
+
+LIMIT_TARGETS = ("orthogonal", "update", "residual", None)
+
+
+@dataclass(frozen=True)
+class Step:
+    """What a step needs beside the matrices.
+
+    Args:
+        group: The options of their parameter group.
+        seed: Of the optimizer.
+        on_nonfinite: Told each matrix whose gradient is not finite, before anything is written; if it returns, that
+            matrix is left as it is.
+        watch: Looks out for a raw residual that rules the update.
+        on_projected: Told each matrix, its Ĝ and its M, if someone wants to look at them.
+    """
+
+    group: dict[str, Any]
+    seed: int
+    on_nonfinite: Callable[[Matrix], None]
+    watch: ResidualWatch
+    on_projected: Callable[[Matrix, Tensor, Tensor], None] | None = None
+
+    def __call__(self, matrices: Sequence[Matrix]) -> None:
+        """Update every matrix, and its state, in place."""
+        due = [is_due(matrix) for matrix in matrices]
+        projected = _projected([m for m, d in zip(matrices, due, strict=True) if not d])
+        # One entry of G that is not finite makes a whole column of Qᵀ G so: the projection is enough to look at.
+        looked_at = [m.gradient if d else projected[m] for m, d in zip(matrices, due, strict=True)]
+        bad, some = _looks(matrices, looked_at)
+        for matrix, is_bad in zip(matrices, bad, strict=True):
+            if is_bad:
+                self.on_nonfinite(matrix)
+        renewed = {m for m, d, s, b in zip(matrices, due, some, bad, strict=True) if d and s and not b}
+        matrices = [matrix for matrix, is_bad in zip(matrices, bad, strict=True) if not is_bad]
+        if not matrices:
+            return
+        renewed |= exhausted(matrices, projected, renewed, self.group)
+        refresh([matrix for matrix in matrices if matrix in renewed], self.group, self.seed)
+        projected |= _projected([matrix for matrix in matrices if matrix in renewed or matrix not in projected])
+
+        hats = [projected[matrix] for matrix in matrices]
+        moments = [_accumulate(matrix, hat, self.group) for matrix, hat in zip(matrices, hats, strict=True)]
+        if self.on_projected:
+            for matrix, hat, moment in zip(matrices, hats, moments, strict=True):
+                self.on_projected(matrix, hat, moment)
+        self._write(matrices, hats, _orthogonalized(moments, matrices, self.group["orthogonalizer"]))
+        for matrix in matrices:
+            matrix.state["step"] += 1
+
+    def _write(self, matrices: Sequence[Matrix], hats: Sequence[Tensor], updates: Sequence[Tensor]) -> None:
+        """Blocks 3 and 4: limit the growth, and write W ← W − η(α s Q O + c G_⊥) − ηλW."""
+        group = self.group
+        if group["limit_target"] == "orthogonal" and group["norm_growth_limit"] is not None:
+            norms = [square.sqrt() for square in squared_norms(matrices, updates, "columns")]
+            updates = [polar * _limit(m, norm) for m, norm, polar in zip(matrices, norms, updates, strict=True)]
+        steps = [
+            polar * (group["scale"] * shape_scale(group["adjust_lr_fn"], m.outputs, m.inputs, m.rank))
+            for m, polar in zip(matrices, updates, strict=True)
+        ]
+        outside = residual.outside(matrices, hats, steps, group)
+        self.watch.look(matrices, hats, steps, group)
+        if group["limit_target"] in ("update", "residual") and group["norm_growth_limit"] is not None:
+            steps, outside = _limited(matrices, steps, outside, group["limit_target"])
+        sign = -1.0 if group["maximize"] else 1.0
+        for matrix, hat, step, rest in zip(matrices, hats, steps, outside, strict=True):
+            lr = group["lr"]
+            lr = lr.to(matrix.weight.device) if isinstance(lr, Tensor) else lr
+            # −α s O, plus what takes the part inside the subspace out of c·G, so that only G_⊥ remains of it.
+            X = -step if rest.is_none else hat * (rest.coefficient * sign) - step
+            apply_update(
+                matrix.weight,
+                matrix.basis,
+                X * lr,
+                decay=1 - lr * group["weight_decay"],
+                G=None if rest.is_none else matrix.gradient,
+                coefficient=0.0 if rest.is_none else rest.coefficient * (sign * lr),
+                rounding=group["rounding"],
+                compensation=compensation_of(matrix),
+                generator=_rounding_generator(matrix, self.seed),
+            )
+
+
+def _projected(matrices: Sequence[Matrix]) -> dict[Matrix, Tensor]:
+    """Block 2, first half: Ĝ = Qᵀ G, summed over ranks where the rows are spread."""
+    pieces = [project(matrix.basis, matrix.gradient) for matrix in matrices]
+    return dict(zip(matrices, sum_over("rows", matrices, pieces), strict=True))
+
+
+def _looks(matrices: Sequence[Matrix], tensors: Sequence[Tensor]) -> tuple[list[bool], list[bool]]:
+    """Return, for each tensor, whether it holds something not finite, and whether it holds anything but zeros."""
+    peaks = [_peak(tensor) for tensor in tensors]
+    flags = [torch.stack([~peak.isfinite(), peak > 0]).float() for peak in peaks]
+    table = torch.stack(sum_over(None, matrices, flags)).tolist()  # the one synchronisation of a step
+    return [bool(bad) for bad, _ in table], [bool(some) for _, some in table]
+
+
+def _peak(tensor: Tensor) -> Tensor:
+    if not tensor.numel():
+        return torch.zeros((), device=tensor.device)
+    peak: Tensor = torch.linalg.vector_norm(tensor, ord=math.inf)
+    return peak.float()
+
+
+def _accumulate(matrix: Matrix, hat: Tensor, group: dict[str, Any]) -> Tensor:
+    """Block 2: M ← μ M + Ĝ. A moment of fewer bits is rounded after it has been used."""
+    moment, momentum, sign = matrix.moment, group["momentum"], -1.0 if group["maximize"] else 1.0
+    if moment.dtype == hat.dtype:
+        return moment.mul_(momentum).add_(hat, alpha=sign)
+    wide = moment.to(hat.dtype).mul_(momentum).add_(hat, alpha=sign)
+    moment.copy_(wide)
+    return wide
+
+
+def _orthogonalized(moments: Sequence[Tensor], matrices: Sequence[Matrix], method: str) -> list[Tensor]:
+    """Block 2, second half: O = orth(M), moments of one shape as a batch; by a shared Gram matrix where M is spread."""
+    results: list[Tensor] = list(moments)
+    whole = [place for place, m in enumerate(matrices) if not (m.shards and m.shards.axis == "columns")]
+    for shape in dict.fromkeys(moments[place].shape for place in whole):
+        places = [place for place in whole if moments[place].shape == shape]
+        if len(places) == 1:
+            results[places[0]] = orthogonalize(moments[places[0]], method)
+            continue
+        batch = orthogonalize(torch.stack([moments[place] for place in places]), method)
+        for place, polar in zip(places, batch.unbind(), strict=True):
+            results[place] = polar
+    spread = [place for place in range(len(moments)) if place not in whole]
+    grams = [moments[place].double() @ moments[place].double().mT for place in spread]
+    for place, S in zip(spread, sum_over("columns", [matrices[p] for p in spread], grams), strict=True):
+        matrix, moment = matrices[place], moments[place]
+        tolerance = max(matrix.rank, matrix.outputs, matrix.inputs) * torch.finfo(moment.dtype).eps
+        results[place] = inverse_root(S, tolerance).to(moment.dtype) @ moment
+    return results
+
+
+def _limited(
+    matrices: Sequence[Matrix], steps: Sequence[Tensor], outside: Sequence[Residual], target: str
+) -> tuple[list[Tensor], list[Residual]]:
+    """Keep the growth of the whole update, or of the residual alone, within the limit."""
+    both = target == "update"
+    inside: Sequence[Tensor | float] = squared_norms(matrices, steps, "columns") if both else [0.0] * len(steps)
+    shorter, rest = [], []
+    for matrix, step, square, residual_ in zip(matrices, steps, inside, outside, strict=True):
+        norm = torch.as_tensor(square + residual_.squared_norm, device=step.device).sqrt()
+        factor = _limit(matrix, norm)
+        shorter.append(step * factor if both else step)
+        rest.append(residual_.times(factor))
+    return shorter, rest
+
+
+def _limit(matrix: Matrix, norm: Tensor) -> Tensor:
+    """Return the factor of Block 3, and remember the norm after it."""
+    remembered = matrix.state["prev_norm"]
+    factor, after = limit_growth(norm, remembered, matrix.group["norm_growth_limit"])
+    remembered.copy_(after)
+    return factor
+
+
+def _rounding_generator(matrix: Matrix, seed: int) -> torch.Generator | None:
+    if matrix.group["rounding"] != "stochastic" or matrix.weight.dtype != torch.bfloat16:
+        return None
+    offset = matrix.shards.offset if matrix.shards else 0
+    generator = torch.Generator(matrix.weight.device)
+    return generator.manual_seed(mixed_seed(seed, matrix.index, int(matrix.state["step"]), offset, 1))
