@@ -185,6 +185,15 @@ def test_wekas_tree_is_improved_on_the_raw_table(trees, tmp_path):
     assert trees("show", "--weka", WEKA)[1].startswith("0: petal length (cm) ≤ 1.9")
 
 
+def test_wekas_classes_and_values_may_be_numbers_in_the_table(trees, tmp_path):
+    (tmp_path / "t.csv").write_text("grade,x,y\n1,5,0\n2,6,1\n2,6,1\n1,7,1\n")
+    (tmp_path / "t.txt").write_text("grade = 1: 0 (2.0/1.0)\ngrade != 1: 1 (2.0)")
+    arguments = ("improve", "--weka", tmp_path / "t.txt", "--data", tmp_path / "t.csv", "--target", "y")
+    code, text, remarks = trees(*arguments)
+    assert code == 0, remarks
+    assert text.splitlines()[1] == "cut 0: grade=1 ≤ 0.5 → x ≤ 5.5, −1 error"
+
+
 def test_parquet_and_weights(trees, first, table, tmp_path):
     pandas = pytest.importorskip("pandas")
     pytest.importorskip("pyarrow")
@@ -201,6 +210,7 @@ def test_parquet_and_weights(trees, first, table, tmp_path):
     [
         (["--k", "-1"], "k is -1"),
         (["--operation", "swap"], "operation is 'swap'"),
+        (["--solver", "luck"], "solver is 'luck'"),
         (["--mode", "guess"], "mode is 'guess'"),
         (["--min-samples-leaf", "-1"], "min_samples_leaf is -1"),
         (["--freeze", "1"], "frozen names [1], which are no cuts"),

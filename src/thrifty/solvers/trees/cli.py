@@ -94,6 +94,7 @@ def improve(
     mode: Annotated[
         str, typer.Option(help="**exact**: the best k changes. **hillclimb**: single changes until none helps.")
     ] = "exact",
+    solver: Annotated[str, typer.Option(help="Which exact solver; auto chooses.")] = "auto",
     time_limit: Annotated[float | None, typer.Option(help="Seconds; then the best tree so far is taken.")] = None,
     min_samples_leaf: Annotated[int, typer.Option(help="Rows that a change must leave in each leaf.")] = 1,
     feature: Annotated[list[str] | None, typer.Option(help="A column that cuts may go to; repeatable.")] = None,
@@ -125,6 +126,7 @@ def improve(
             operation=operation,  # type: ignore[arg-type]
             k=k,
             mode=mode,  # type: ignore[arg-type]
+            solver=solver,  # type: ignore[arg-type]
             sample_weight=found.weight,
             min_samples_leaf=min_samples_leaf,
             features=feature or None,
