@@ -188,7 +188,7 @@ def test_under_gradient_descent_the_moment_of_a_reversible_layer_tends_to_rank_o
     W, M, shares = matrix(rng, 12, 20, dtype=torch.float64), 0.0, []
     for _ in range(200):
         G = H[:, None] * W
-        W, M = W - 0.5 * G, 0.9 * M + G
+        W, M = W - 0.5 * G, 0.5 * M + G
         shares.append(describe_moment(M).beyond_rank_one)
     assert shares[0] > 0.5
     assert shares[199] / shares[150] == pytest.approx(shares[150] / shares[101], rel=0.3)
