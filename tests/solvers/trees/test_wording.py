@@ -33,9 +33,10 @@ Y = np.array(["a", "b", "a", "b", "a", "b"])
         ([], "no cut differs"),
         ([Edit(0, "adjust", 0, 0, 1.5, False)], "cut 0: width ≤ 1 → width ≤ 1.5, +1 error"),
         ([Edit(4, "exchange", 0, 1, 1.5, True)], "cut 4: width ≤ 2 → height ≤ 1.5, +1 error"),
+        ([Edit(4, "exchange", 0, 1, 1.5, False)], "cut 4: width ≤ 2 → height ≤ 1.5, +1 error"),
         (
-            [Edit(4, "exchange", 0, 1, 1.5, False)],
-            "cut 4: width ≤ 2 → height ≤ 1.5 (missing values go right), +1 error",
+            [Edit(4, "adjust", 0, 0, 2.0, False)],
+            "cut 4: width ≤ 2 → width ≤ 2 (missing values go right), ±0 errors",
         ),
         ([Edit(4, "replace", 1)], "cut 4: width ≤ 2 → a leaf (a), +1 error"),
         ([Edit(2, "replace", 2)], "cut 2: height ≤ 1 and the cut below it → a leaf (b), +2 errors"),
@@ -51,6 +52,15 @@ def test_every_kind_of_change_reads_as_meant(edits, words):
     tree = tree_from_weka(CHAIN)
     found = str(describe_difference(tree, apply_edits(tree, edits), X, Y))
     assert found == words
+
+
+def test_the_missing_direction_is_told_where_values_may_be_missing():
+    tree = tree_from_weka(CHAIN)
+    after = apply_edits(tree, [Edit(4, "exchange", 0, 1, 1.5, False)])
+    assert str(describe_difference(tree, after)).endswith("height ≤ 1.5 (missing values go right)")
+    gaps = X.astype(float)
+    gaps[2, 1] = np.nan
+    assert "(missing values go right)" in str(describe_difference(tree, after, gaps, Y))
 
 
 def test_a_raised_branch_names_the_side_that_goes():

@@ -99,8 +99,8 @@ def describe_difference(
     """
     edits = edits_between(before, after)
     table = None if X is None or y is None else check_table(before, X, y, sample_weight)
-    print_number = _Numbers(before, after, None if table is None else table[0])
-    sentences = tuple(_sentence(before, edit, print_number) for edit in edits)
+    columns = _Columns(before, after, None if table is None else table[0])
+    sentences = tuple(_sentence(before, edit, columns) for edit in edits)
     if table is None:
         return Difference(edits, sentences)
     n_errors = majority_errors(apply_edits(before, edits), *table)
@@ -145,8 +145,8 @@ def short_number(x: float, others: NDArray[np.float64], reads_back: type[np.floa
     return np.format_float_scientific(printed, trim="-", exp_digits=1)
 
 
-class _Numbers:
-    """Prints thresholds so that they are told apart from the column's values and from its other thresholds.
+class _Columns:
+    """What is known of the columns: prints thresholds so that they are told apart from values and other thresholds.
 
     One that is itself a value of the column must read back as that value, lest the value change sides. Without a
     table, all are printed to float32 precision.
@@ -155,6 +155,10 @@ class _Numbers:
     def __init__(self, before: Tree, after: Tree, X: NDArray[np.float64] | None) -> None:
         self._trees, self._X = (before, after), X
         self._compared = np.float32 if before.dtype == "float32" else np.float64
+
+    def may_be_missing(self, feature: int) -> bool:
+        """Whether the column has missing values, or nothing is known of it."""
+        return self._X is None or bool(np.isnan(self._X[:, feature]).any())
 
     def __call__(self, feature: int, threshold: float) -> str:
         thresholds = np.concatenate([tree.threshold[tree.feature == feature] for tree in self._trees])
@@ -165,9 +169,9 @@ class _Numbers:
         return short_number(threshold, np.concatenate([thresholds, values]), self._compared if is_value else None)
 
 
-def _sentence(before: Tree, edit: Edit, print_number: _Numbers) -> str:
+def _sentence(before: Tree, edit: Edit, columns: _Columns) -> str:
     v = edit.node
-    test = _test(before, int(before.feature[v]), float(before.threshold[v]), print_number)
+    test = _test(before, int(before.feature[v]), float(before.threshold[v]), columns)
     if edit.kind == "replace":
         below = _cuts(edit.removed - 1)
         label = before.classes[edit.label]
@@ -176,14 +180,16 @@ def _sentence(before: Tree, edit: Edit, print_number: _Numbers) -> str:
         raised, other = ("left", "right") if edit.child == before.left[v] else ("right", "left")
         below = _cuts(edit.removed - 1)
         return f"cut {v}: {test}{f' and the {below} on its {other}' if below else ''} → its {raised} branch"
-    words = f"cut {v}: {test} → {_test(before, edit.feature, edit.threshold, print_number)}"
-    if before.missing_left is not None and bool(before.missing_left[v]) != edit.missing_left:
+    words = f"cut {v}: {test} → {_test(before, edit.feature, edit.threshold, columns)}"
+    turns = before.missing_left is not None and bool(before.missing_left[v]) != edit.missing_left
+    is_all = (edit.feature, edit.threshold) == (before.feature[v], before.threshold[v])
+    if turns and (is_all or columns.may_be_missing(edit.feature)):
         words += f" (missing values go {'left' if edit.missing_left else 'right'})"
     return words
 
 
-def _test(tree: Tree, feature: int, threshold: float, print_number: _Numbers) -> str:
-    return f"{tree.feature_name(feature)} ≤ {print_number(feature, threshold)}"
+def _test(tree: Tree, feature: int, threshold: float, columns: _Columns) -> str:
+    return f"{tree.feature_name(feature)} ≤ {columns(feature, threshold)}"
 
 
 def _cuts(n: int) -> str:
