@@ -66,8 +66,8 @@ def test_the_worked_example():
 def test_unreasonable_trees_and_hopeless_bounds_say_so():
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(60, 40)), rng.integers(2, size=60)
-    tree = Tree.from_sklearn(DecisionTreeClassifier(max_depth=6, random_state=0).fit(X, y))
-    found = instance_parameters(tree, X[:20], y[:20], k=3)
+    tree = Tree.from_sklearn(DecisionTreeClassifier(max_depth=3, random_state=0).fit(X, y))
+    found = instance_parameters(tree, X[:30], y[:30], k=2)
     assert not found.is_reasonable
     assert found.solver == "bnb"
     assert "no: a leaf is empty" in found.describe()
@@ -82,6 +82,13 @@ def test_a_single_leaf_and_one_change():
     tree = Tree.from_sklearn(DecisionTreeClassifier(max_depth=2, random_state=0).fit(iris, y))
     assert instance_parameters(tree, iris, y, k=1).max_sweeps == 2 * 4
     assert instance_parameters(tree, iris, y, k=1, operation="adjust").max_sweeps == 2
+
+
+def test_a_tree_without_avoidable_errors_needs_no_search():
+    tree = tree_from_weka("x <= 1: a (2.0)\nx > 1: b (2.0)")
+    found = instance_parameters(tree, [[1], [1], [2], [2]], ["a", "b", "b", "b"])
+    assert (found.n_errors, found.unavoidable_errors) == (1, 1)
+    assert found.describe().endswith("those that every tree makes.")
 
 
 def test_counts_past_all_floats_are_null():

@@ -84,6 +84,8 @@ class InstanceParameters:
     @property
     def why(self) -> str:
         """One or two sentences on which solver fits, and what the theory promises here."""
+        if self.n_errors <= self.unavoidable_errors:
+            return "Nothing to search for: the only errors left are those that every tree makes."
         s = "" if self.k == 1 else "s"
         boxes, sweeps = _count(self.max_boxes), _count(self.max_sweeps)
         if self.k <= 1:
