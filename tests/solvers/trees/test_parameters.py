@@ -66,7 +66,7 @@ def test_the_worked_example():
 def test_unreasonable_trees_and_hopeless_bounds_say_so():
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(60, 40)), rng.integers(2, size=60)
-    tree = Tree.from_sklearn(DecisionTreeClassifier(max_depth=3, random_state=0).fit(X, y))
+    tree = Tree.from_sklearn(DecisionTreeClassifier(max_depth=6, random_state=0).fit(X, y))
     left = X[:, tree.feature[0]] <= tree.threshold[0]  # the leaves on the right stay empty
     found = instance_parameters(tree, X[left], rng.permutation(y[left]), k=2)
     assert not found.is_reasonable
