@@ -25,6 +25,9 @@ from thrifty.bench.results import SCHEMA, Folder, machine
 #: Seconds that a method may take; its process is ended at twice that.
 BUDGETS: dict[Mode, float] = {"quick": 30.0, "full": 15 * 60.0}
 
+#: Seconds after which a process that is still preparing itself has its clock started all the same.
+PREPARING = 300.0
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -96,8 +99,9 @@ def _run_one(method: Method, settings: Settings, folder: Folder, listener: Liste
         command = [sys.executable, "-m", "thrifty.bench.worker", str(Path(scratch, "job.json"))]
         limit = 2 * settings.seconds
         with _process(command, log) as process:
-            reader = threading.Thread(target=_relay, args=(process.stdout, listener), daemon=True)
-            reader.start()
+            began = threading.Event()
+            threading.Thread(target=_relay, args=(process.stdout, began, listener), daemon=True).start()
+            began.wait(PREPARING)
             try:
                 code = process.wait(timeout=limit)
             except subprocess.TimeoutExpired:
@@ -123,11 +127,16 @@ def _process(command: Sequence[str], log: IO[bytes]) -> Iterator[subprocess.Pope
         process.wait()
 
 
-def _relay(stream: IO[str] | None, listener: Listener) -> None:
+def _relay(stream: IO[str] | None, began: threading.Event, listener: Listener) -> None:
+    """Pass progress on; the process has begun when it says so, or when it has nothing more to say."""
     for line in stream or ():
         with contextlib.suppress(ValueError, KeyError):
             event = json.loads(line)
-            listener.progress(event["done"], event["total"], event["text"])
+            if "began" in event:
+                began.set()
+            else:
+                listener.progress(event["done"], event["total"], event["text"])
+    began.set()
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -3,6 +3,9 @@
 It keeps the result file up to date with everything found so far, so that the parent, which ends it when its time is up,
 still has the rows that were finished. Progress goes to the original standard output as lines of JSON; whatever the
 experiment prints goes to standard error.
+
+What an experiment does once an installation (compiling kernels, say) stands in the optional ``prepare()`` of its module;
+like fetching, it is done before the clock starts.
 """
 
 from __future__ import annotations
@@ -43,6 +46,10 @@ class Job:
 
 def run(job: Job, events: Any) -> None:
     """Run the experiment and leave its record in ``job.result``."""
+    module = import_module(job.evidence)
+    if hasattr(module, "prepare"):
+        module.prepare()
+    events.write(json.dumps({"began": True}) + "\n")
     began = time.monotonic()
     record: dict[str, Any] = {"complete": False, "error": None, "resumed": 0, "ceilings": {}, "versions": {}}
 
@@ -56,7 +63,6 @@ def run(job: Job, events: Any) -> None:
     def tell(done: int, total: int, text: str) -> None:
         events.write(json.dumps({"done": done, "total": total, "text": text}) + "\n")
 
-    module = import_module(job.evidence)
     context = Context(
         claims=module.CLAIMS,
         mode=job.mode,
