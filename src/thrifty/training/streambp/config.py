@@ -1,0 +1,107 @@
+"""The settings of layer streaming, as one frozen dataclass that travels as JSON."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+from thrifty._common.files import write_whole
+from thrifty.training.streambp.chunks import ChunkSize, check_chunk_size
+
+SCHEMA, VERSION = "thrifty.streambp", 1
+_DTYPES = {"float32": torch.float32, "float64": torch.float64}
+FILE = "streambp.json"
+
+
+@dataclass(frozen=True)
+class StreamBPConfig:
+    """How a model's backward pass is streamed.
+
+    Args:
+        layer_chunk_size: Tokens of a layer's chunk; ``"auto"`` is a third of the sequence, or, with
+            ``memory_budget_bytes``, the largest chunk that the planner fits into it.
+        head_chunk_size: Tokens whose logits exist at the same time; ``"auto"`` balances them against the hidden states.
+        kv_policy: ``"recompute"`` a layer's keys and values when its backward pass begins (norm and projection again),
+            or ``"store"`` them from the forward pass on.
+        chunk_forward: Also run the forward pass in chunks. Needed for dropout.
+        accum_dtype: In which gradients of 16-bit weights, keys and values are summed: ``"float32"`` or ``"float64"``.
+        grad_mode: ``"local"`` sums a layer's gradients and hands each out once, so that hooks, DDP and FSDP see what
+            they always see; ``"inplace"`` adds every chunk to ``.grad`` at once, which saves one layer's gradients in a
+            single process without hooks.
+        preserve_rng_state: Give the recomputation the random numbers of the forward pass.
+        memory_budget_bytes: What a training step may allocate beside weights and optimiser.
+        every_n_layers: Stream each n-th layer, and keep the activations of the others.
+        offload: Keep the inputs of the layers in host memory between forward and backward pass.
+
+    Raises:
+        ValueError: A setting is out of range; the message names it.
+    """
+
+    layer_chunk_size: ChunkSize = "auto"
+    head_chunk_size: ChunkSize = "auto"
+    kv_policy: Literal["recompute", "store"] = "recompute"
+    chunk_forward: bool = True
+    accum_dtype: Literal["float32", "float64"] = "float32"
+    grad_mode: Literal["local", "inplace"] = "local"
+    preserve_rng_state: bool = True
+    memory_budget_bytes: int | None = None
+    every_n_layers: int = 1
+    offload: bool = False
+
+    def __post_init__(self) -> None:
+        check_chunk_size("layer_chunk_size", self.layer_chunk_size)
+        check_chunk_size("head_chunk_size", self.head_chunk_size)
+        choices = {
+            "kv_policy": ("recompute", "store"),
+            "grad_mode": ("local", "inplace"),
+            "accum_dtype": tuple(_DTYPES),
+        }
+        for name, allowed in choices.items():
+            if getattr(self, name) not in allowed:
+                raise ValueError(f"{name}: expected one of {', '.join(allowed)}, got {getattr(self, name)!r}")
+        for name in ("memory_budget_bytes", "every_n_layers"):
+            value = getattr(self, name)
+            if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
+                raise ValueError(f"{name}: expected a positive integer, got {value!r}")
+
+    @property
+    def torch_accum_dtype(self) -> torch.dtype:
+        """``accum_dtype`` as torch knows it."""
+        return _DTYPES[self.accum_dtype]
+
+    def with_overrides(self, **overrides: Any) -> StreamBPConfig:
+        """Return a copy with some settings changed.
+
+        Raises:
+            ValueError: There is no such setting.
+        """
+        known = [field.name for field in fields(self)]
+        if unknown := sorted(set(overrides) - set(known)):
+            raise ValueError(f"{', '.join(unknown)}: no such setting; there are {', '.join(known)}")
+        return replace(self, **overrides)
+
+    def save_pretrained(self, folder: str | os.PathLike[str], *, force: bool = False) -> Path:
+        """Write the settings to ``folder/streambp.json``."""
+        content = {"schema": SCHEMA, "version": VERSION, **asdict(self)}
+        return write_whole(Path(folder) / FILE, json.dumps(content, indent=2) + "\n", force=force)
+
+    @classmethod
+    def from_pretrained(cls, folder: str | os.PathLike[str]) -> StreamBPConfig:
+        """Read what :meth:`save_pretrained` wrote.
+
+        Raises:
+            ValueError: It is something else, or holds a setting that does not exist.
+        """
+        path = Path(folder) / FILE
+        content = json.loads(path.read_text())
+        if not isinstance(content, dict) or (content.pop("schema", None), content.pop("version", None)) != (
+            SCHEMA,
+            VERSION,
+        ):
+            raise ValueError(f"{path}: expected settings of schema {SCHEMA}, version {VERSION}")
+        return cls().with_overrides(**content)

@@ -1,0 +1,81 @@
+"""TRL's trainers with a streamed model: SFT, DPO and GRPO.
+
+Nothing of their losses is written again. The trainers ask the model for log-probabilities by
+``model(..., fused_lm_head=True)``; a streaming model answers that call itself.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from thrifty._common.extras import require
+from thrifty.training.streambp.config import StreamBPConfig
+from thrifty.training.streambp.model import StreamBPHandle, enable_streambp
+
+_trl = require("trl", extra="llm")
+
+
+class _Streams:
+    """Switches streaming on when the trainer has made its model ready.
+
+    Args:
+        *args: TRL's.
+        streambp: The settings of streaming.
+        head: ``"streambp"``, or ``"trl"`` to keep TRL's fused head and stream the layers only.
+        **kwargs: TRL's.
+    """
+
+    streambp: StreamBPHandle
+    _foresee = False
+
+    def __init__(
+        self,
+        *args: Any,
+        streambp: StreamBPConfig | None = None,
+        head: Literal["streambp", "trl"] = "streambp",
+        **kwargs: Any,
+    ) -> None:
+        if head not in {"streambp", "trl"}:
+            raise ValueError(f'head: expected "streambp" or "trl", got {head!r}')
+        super().__init__(*args, **kwargs)
+        own = "streambp" if head == "streambp" else "own"
+        self.streambp = enable_streambp(self.model, streambp, head=own)  # type: ignore[attr-defined, arg-type]
+        self.streambp.temperature = getattr(self, "temperature", 1.0)
+        self.streambp.foresee = self._foresee
+
+
+class StreamSFTTrainer(_Streams, _trl.SFTTrainer):  # type: ignore[misc, name-defined]
+    """``trl.SFTTrainer`` whose backward pass is streamed; takes ``streambp=StreamBPConfig(...)`` beside its arguments.
+
+    Args:
+        *args: Those of ``trl.SFTTrainer``.
+        streambp: The settings of streaming.
+        head: ``"trl"`` keeps TRL's fused head.
+        **kwargs: Those of ``trl.SFTTrainer``.
+    """
+
+    _foresee = True  # its loss is a sum of log-probabilities
+
+
+class StreamDPOTrainer(_Streams, _trl.DPOTrainer):  # type: ignore[misc, name-defined]
+    """``trl.DPOTrainer`` whose backward pass is streamed; takes ``streambp=StreamBPConfig(...)`` beside its arguments.
+
+    Args:
+        *args: Those of ``trl.DPOTrainer``.
+        streambp: The settings of streaming.
+        head: ``"trl"`` keeps TRL's fused head.
+        **kwargs: Those of ``trl.DPOTrainer``.
+    """
+
+
+class StreamGRPOTrainer(_Streams, _trl.GRPOTrainer):  # type: ignore[misc, name-defined]
+    """``trl.GRPOTrainer`` whose backward pass is streamed; takes ``streambp=StreamBPConfig(...)`` beside its arguments.
+
+    Generation, rewards and everything else without gradients is TRL's.
+
+    Args:
+        *args: Those of ``trl.GRPOTrainer``.
+        streambp: The settings of streaming.
+        head: ``"trl"`` keeps TRL's fused head.
+        **kwargs: Those of ``trl.GRPOTrainer``.
+    """
