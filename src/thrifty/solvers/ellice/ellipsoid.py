@@ -1,0 +1,372 @@
+"""The ellipsoid of near-optimal models around a fitted classifier, as an estimator."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import warnings
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from jaxtyping import Bool, Float
+from numpy.typing import ArrayLike, NDArray
+from sklearn.exceptions import NotFittedError
+
+from thrifty._common.files import write_whole
+from thrifty.solvers.ellice.geometry import Ellipsoid
+from thrifty.solvers.ellice.logistic import hessian, minimise, objective, with_constant
+from thrifty.solvers.ellice.reading import LARGEST, Reading, read_model
+
+EpsilonMode = Literal["absolute", "relative"]
+Center = Literal["as_is", "refit"]
+
+#: Version of the saved file.
+SCHEMA = 1
+
+
+class RashomonEllipsoid:
+    """All last-layer parameters whose objective is, to second order, within ε of the fitted model's.
+
+    Args:
+        epsilon: The tolerance ε ≥ 0 on the mean objective, or with ``epsilon_mode="relative"`` a share of it (the
+            paper's headline setting is 0.1).
+        l2: λ of the objective, and what keeps its Hessian invertible.
+        epsilon_mode: ``"absolute"`` or ``"relative"``.
+        center: ``"as_is"``: the model's own last layer. ``"refit"``: the minimiser of the objective on its features
+            (a network's last layer is not).
+
+    Attributes:
+        ellipsoid_: Centre, Cholesky factor and tolerance: the closed forms.
+        epsilon_: The absolute tolerance.
+        objective_: L̂ at the centre.
+        classes_: The two labels, class 1 last.
+        reading_: The model as it was read; ``None`` if made of parameters.
+
+    Example:
+        >>> from sklearn.datasets import load_breast_cancer
+        >>> from sklearn.linear_model import LogisticRegression
+        >>> from sklearn.pipeline import make_pipeline
+        >>> from sklearn.preprocessing import StandardScaler
+        >>> from thrifty.solvers.ellice import RashomonEllipsoid
+        >>> X, y = load_breast_cancer(return_X_y=True)
+        >>> model = make_pipeline(StandardScaler(), LogisticRegression(C=1 / (1e-3 * len(X)))).fit(X, y)
+        >>> near_optimal = RashomonEllipsoid(epsilon=0.01).fit(model, X, y)
+        >>> int((near_optimal.robust_logit(X, target=1) >= 0).sum())  # rows that every such model puts in class 1
+        272
+
+    Source: Turbal, Voitsitska, Semenova, NeurIPS 2025 (arXiv 2602.07674), Definition 3, Theorem 1, Corollary 1.
+    """
+
+    ellipsoid_: Ellipsoid
+
+    def __init__(
+        self, epsilon: float = 0.01, l2: float = 1e-3, epsilon_mode: EpsilonMode = "absolute", center: Center = "as_is"
+    ) -> None:
+        self.epsilon = epsilon
+        self.l2 = l2
+        self.epsilon_mode = epsilon_mode
+        self.center = center
+
+    def fit(self, model: Any, X: Any, y: ArrayLike, *, head: Any = None, device: str = "cpu") -> RashomonEllipsoid:
+        """Build the ellipsoid of a fitted classifier.
+
+        Args:
+            model: See :func:`thrifty.solvers.ellice.reading.read_model`.
+            X: Its training table, raw; ``[n, columns]``.
+            y: Its labels; ``[n]``.
+            head: A network's linear layer, if it should not be looked for.
+            device: Where a network computes.
+
+        Raises:
+            ValueError: A setting, the labels or the table will not do.
+            TypeError: The model's last layer is not linear.
+        """
+        return self.fit_reading(read_model(model, X, head=head, device=device), X, y)
+
+    def fit_reading(self, reading: Reading, X: Any, y: ArrayLike) -> RashomonEllipsoid:
+        """Build the ellipsoid of a model that has been read."""
+        self._check()
+        self.reading_: Reading | None = reading
+        frame = reading.encoding.frame(X)
+        self.classes_, codes = class_codes(y, reading.classes, len(frame))
+        self._build(reading.theta, reading.features(reading.encoding.encode(frame)), codes)
+        return self
+
+    @classmethod
+    def from_parameters(
+        cls,
+        theta: ArrayLike,
+        features: ArrayLike,
+        y: ArrayLike,
+        *,
+        epsilon: float = 0.01,
+        l2: float = 1e-3,
+        epsilon_mode: EpsilonMode = "absolute",
+        center: Center = "as_is",
+    ) -> RashomonEllipsoid:
+        """Build the ellipsoid from last-layer parameters; rows are then given as features h(x).
+
+        Args:
+            theta: Weights, then the bias; numpy or torch, ``[p + 1]``.
+            features: h of the training rows; numpy or torch, ``[n, p]``.
+            y: Their labels; ``[n]``.
+            epsilon: As for the class.
+            l2: As for the class.
+            epsilon_mode: As for the class.
+            center: As for the class.
+        """
+        made = cls(epsilon, l2, epsilon_mode, center)
+        made._check()
+        made.reading_ = None
+        rows, parameters = _array(features), _array(theta)
+        if rows.ndim != 2 or parameters.shape != (rows.shape[1] + 1,):
+            raise ValueError(
+                f"theta has shape {parameters.shape} and features {rows.shape}; theta is the weights, then the bias"
+            )
+        made.classes_, codes = class_codes(y, None, len(rows))
+        made._build(parameters, rows, codes)
+        return made
+
+    def _check(self) -> None:
+        if not (np.isfinite(self.epsilon) and self.epsilon >= 0):
+            raise ValueError(f"epsilon is {self.epsilon!r}; it is a number, at least 0, in units of the mean loss")
+        if not (np.isfinite(self.l2) and self.l2 >= 0):
+            raise ValueError(f"l2 is {self.l2!r}; it is a number, at least 0 (1e-3 in the paper)")
+        if self.epsilon_mode not in ("absolute", "relative"):
+            raise ValueError(f"epsilon_mode is {self.epsilon_mode!r}; it is 'absolute' or 'relative'")
+        if self.center not in ("as_is", "refit"):
+            raise ValueError(f"center is {self.center!r}; it is 'as_is' or 'refit'")
+
+    def _build(self, theta: NDArray[np.float64], features: Float[np.ndarray, "n p"], y: NDArray) -> None:
+        m = len(theta)
+        if m > LARGEST:
+            raise ValueError(
+                f"the last layer has {m} parameters; its Hessian would take {8 * m * m / 2**30:.0f} GiB, and the limit "
+                f"is {LARGEST}: put a narrower linear layer before the head"
+            )
+        if not len(features):
+            raise ValueError("X has no rows; the Hessian is a mean over the training rows")
+        rows = with_constant(features)
+        if self.center == "refit":
+            if self.l2 == 0:
+                raise ValueError("l2 is 0; center='refit' needs a penalty, l2 > 0, to have a minimiser")
+            theta = minimise(rows, y, self.l2, start=theta)
+        H = hessian(theta, rows, self.l2)
+        try:
+            cholesky = np.linalg.cholesky(H)
+        except np.linalg.LinAlgError:
+            cholesky = np.zeros_like(H)
+        diagonal = np.diag(cholesky)
+        if diagonal.min() <= 1e-7 * np.sqrt(np.diag(H).max()):
+            raise ValueError(
+                f"l2 is {self.l2}; with it the Hessian is singular: choose a larger l2 (1e-3 in the paper)"
+            )
+        if float(np.trace(H)) < 2 * m * self.l2:
+            warnings.warn(
+                "the model is so sure of nearly all training rows (separable data, or too weak a penalty) that the "
+                f"ellipsoid is set by l2={self.l2} rather than by the data",
+                UserWarning,
+                stacklevel=4,
+            )
+        self.objective_ = objective(theta, rows, y, self.l2)
+        self.epsilon_ = float(self.epsilon * (self.objective_ if self.epsilon_mode == "relative" else 1.0))
+        self.ellipsoid_ = Ellipsoid(theta, cholesky, self.epsilon_)
+        self._rows, self._y = rows, y
+
+    def robust_logit(self, X: Any, target: Any = 1) -> Float[np.ndarray, " n"]:
+        """Return every row's logit under the model of the ellipsoid that is worst for the wanted class.
+
+        Args:
+            X: Raw rows, or features if made of parameters.
+            target: The wanted label (or 0 or 1).
+        """
+        return self._fitted().robust(self._features(X), self.sign_of(target))
+
+    def nominal_logit(self, X: Any) -> Float[np.ndarray, " n"]:
+        """Return every row's logit under the centre."""
+        return self._fitted().nominal(self._features(X))
+
+    def worst_case_model(self, x: Any, target: Any = 1) -> Float[np.ndarray, " m"]:
+        """Return the model of the ellipsoid that is worst for one row."""
+        (row,) = self._features(x)
+        return self._fitted().worst_model(row, self.sign_of(target))
+
+    def robustness_radius(self, X: Any, target: Any = 1, threshold: float = 0.5) -> Float[np.ndarray, " n"]:
+        """Return the largest ε at which every row is certified.
+
+        Args:
+            X: Raw rows.
+            target: The wanted label.
+            threshold: Decision threshold, as a probability of class 1.
+        """
+        return self._fitted().radius(self._features(X), self.sign_of(target), threshold_logit(threshold))
+
+    def max_epsilon(self, target: Any = None, threshold: float = 0.5) -> float:
+        """Return the ε from which on no row can be certified (for one class, or for either).
+
+        For a network it is an upper bound, since not every feature vector is that of a row.
+        """
+        sign = None if target is None else self.sign_of(target)
+        return self._fitted().max_epsilon(sign, threshold_logit(threshold))
+
+    def contains(self, thetas: ArrayLike) -> Bool[np.ndarray, " k"]:
+        """Tell which models are in the ellipsoid (to 1e-9)."""
+        ellipsoid = self._fitted()
+        return np.asarray(ellipsoid.excess(_array(thetas)) <= ellipsoid.epsilon * (1 + 1e-9) + 1e-15)
+
+    def sample(
+        self, k: int, on_surface: bool = False, random_state: int | np.random.Generator | None = None
+    ) -> Float[np.ndarray, "k m"]:
+        """Draw models uniformly from the ellipsoid or its surface."""
+        return self._fitted().sample(k, np.random.default_rng(random_state), on_surface=on_surface)
+
+    def coverage(
+        self, k: int = 1000, on_surface: bool = False, random_state: int | np.random.Generator | None = None
+    ) -> float:
+        """Return the share of sampled models whose objective on the training table truly is within ε."""
+        ellipsoid = self._fitted()
+        if self._rows is None:
+            raise ValueError(
+                "coverage needs the training features, which a saved ellipsoid does not hold; fit it again"
+            )
+        bound = self.objective_ + ellipsoid.epsilon + 1e-12
+        drawn = self.sample(k, on_surface, random_state)
+        return float(np.mean([objective(theta, self._rows, self._y, self.l2) <= bound for theta in drawn]))
+
+    def sign_of(self, target: Any) -> int:
+        """Return +1 for class 1 and −1 for class 0.
+
+        Raises:
+            ValueError: It is neither of the labels, nor 0 or 1.
+        """
+        return sign_of(target, self.classes_)
+
+    def save(self, path: str | os.PathLike[str], *, force: bool = False) -> Path:
+        """Write the ellipsoid as npz with JSON inside; nothing is pickled."""
+        ellipsoid = self._fitted()
+        facts = {
+            "schema": "thrifty.ellice.ellipsoid",
+            "version": SCHEMA,
+            "settings": {name: getattr(self, name) for name in ("epsilon", "l2", "epsilon_mode", "center")},
+            "objective": self.objective_,
+            "epsilon": ellipsoid.epsilon,
+            "classes": self.classes_.tolist(),
+        }
+        return write_npz(path, facts, {"theta": ellipsoid.theta, "cholesky": ellipsoid.cholesky}, force=force)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> RashomonEllipsoid:
+        """Read a saved ellipsoid; rows are then given as features h(x)."""
+        facts, arrays = read_npz(path, "thrifty.ellice.ellipsoid", SCHEMA)
+        made = cls(**facts["settings"])
+        made.reading_, made._rows, made._y = None, None, None
+        made.classes_, made.objective_ = np.array(facts["classes"]), facts["objective"]
+        made.epsilon_ = facts["epsilon"]
+        made.ellipsoid_ = Ellipsoid(arrays["theta"], arrays["cholesky"], facts["epsilon"])
+        return made
+
+    _rows: NDArray[np.float64] | None
+    _y: Any
+
+    def _features(self, X: Any) -> Float[np.ndarray, "n m"]:
+        reading = self._read()
+        if reading is None:
+            return with_constant(np.atleast_2d(_array(X)))
+        return with_constant(reading.features(reading.encoding.encode(reading.encoding.frame(X))))
+
+    def _read(self) -> Reading | None:
+        self._fitted()
+        return self.reading_
+
+    def _fitted(self) -> Ellipsoid:
+        if not hasattr(self, "ellipsoid_"):
+            raise NotFittedError("this RashomonEllipsoid is not fitted; call fit(model, X, y) first")
+        return self.ellipsoid_
+
+
+def class_codes(y: ArrayLike, classes: NDArray | None, n: int) -> tuple[NDArray, NDArray[np.intp]]:
+    """Return the two labels and every row's code, 0 or 1.
+
+    Args:
+        y: Labels of any kind: 0/1, −1/1, booleans, strings.
+        classes: The model's own, class 1 last; ``None``: sorted as they occur.
+        n: Rows that there should be.
+
+    Raises:
+        ValueError: There are more than two, or other ones than the model knows, or their number is wrong.
+    """
+    labels = _array(y, dtype=None)
+    labels = labels[:, 0] if labels.ndim == 2 and labels.shape[1] == 1 else labels
+    if labels.shape != (n,):
+        raise ValueError(f"y has shape {labels.shape}; X has {n} rows")
+    if labels.dtype.kind == "f" and not np.isfinite(labels).all():
+        raise ValueError("y has labels that are missing")
+    found = np.unique(labels)
+    if classes is None:
+        if len(found) > 2:
+            raise ValueError(f"y has {len(found)} classes; recourse is between two: code one against the rest")
+        if len(found) < 2:
+            raise ValueError(f"y has the one class {found.tolist()}; there must be two")
+        classes = found
+    if strange := sorted({str(label) for label in found if label not in classes}):
+        raise ValueError(f"y has the labels {strange[:5]}; the model knows {classes.tolist()}")
+    return classes, (labels == classes[1]).astype(np.intp)
+
+
+def sign_of(target: Any, classes: NDArray) -> int:
+    """Return +1 where ``target`` is class 1, else −1.
+
+    Raises:
+        ValueError: It is neither of the labels, nor 0 or 1.
+    """
+    labels = classes.tolist()
+    if target in labels:
+        return 1 if labels.index(target) == 1 else -1
+    if isinstance(target, (int, np.integer)) and target in (0, 1):
+        return 1 if target == 1 else -1
+    raise ValueError(f"target is {target!r}; it is one of the labels {labels}")
+
+
+def threshold_logit(threshold: float) -> float:
+    """Return ln(p/(1−p)) of a probability between 0 and 1.
+
+    Raises:
+        ValueError: It is none.
+    """
+    if not 0 < threshold < 1:
+        raise ValueError(f"threshold is {threshold!r}; it is a probability between 0 and 1 (0.5: the likelier class)")
+    return float(np.log(threshold) - np.log1p(-threshold))
+
+
+def write_npz(path: str | os.PathLike[str], facts: dict[str, Any], arrays: dict[str, NDArray], *, force: bool) -> Path:
+    """Write arrays and a JSON text into one npz file, whole or not at all."""
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, facts=np.array(json.dumps(facts)), **arrays)  # type: ignore[arg-type]
+    return write_whole(path, buffer.getvalue(), force=force)
+
+
+def read_npz(path: str | os.PathLike[str], schema: str, version: int) -> tuple[dict[str, Any], dict[str, NDArray]]:
+    """Read what :func:`write_npz` wrote; nothing is unpickled.
+
+    Raises:
+        ValueError: It is no such file, or of another version.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as stored:
+            facts = json.loads(str(stored["facts"]))
+            arrays = {name: stored[name] for name in stored.files if name != "facts"}
+    except (KeyError, ValueError, EOFError) as error:
+        raise ValueError(f"{path} is not a file that was saved here: {error}") from None
+    if facts.get("schema") != schema or facts.get("version") != version:
+        raise ValueError(
+            f"{path} holds {facts.get('schema')} version {facts.get('version')}; needed: {schema} {version}"
+        )
+    return facts, arrays
+
+
+def _array(values: Any, dtype: Any = float) -> NDArray:
+    if hasattr(values, "detach"):
+        values = values.detach().cpu().numpy()
+    return np.asarray(values) if dtype is None else np.asarray(values, dtype=dtype)

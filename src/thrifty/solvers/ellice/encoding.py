@@ -1,0 +1,266 @@
+"""Between the table that a user has and the numbers that the model's last steps see.
+
+A raw column is a number, a category, or one that the model ignores. Every encoded column comes from one raw column: it
+is an affine function of its number, or of the indicator of one of its levels. So constraints in raw units become
+constraints on encoded columns, and an encoded row can be turned back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+from numpy.typing import ArrayLike
+
+from thrifty._common.extras import require
+
+Encoded = Float[np.ndarray, "n d"]
+
+
+@dataclass(frozen=True)
+class Slot:
+    """One encoded column: ``slope · v + offset``.
+
+    Attributes:
+        column: Position of the raw column.
+        level: ``v`` indicates this level of a category; ``None``: ``v`` is the raw number itself.
+        slope: Not 0.
+        offset: Encoded value at ``v = 0``.
+    """
+
+    column: int
+    level: Any = None
+    slope: float = 1.0
+    offset: float = 0.0
+
+    def scaled(self, slope: float, offset: float) -> Slot:
+        """The slot after a further affine step."""
+        return Slot(self.column, self.level, self.slope * slope, self.offset * slope + offset)
+
+
+@dataclass(frozen=True)
+class Group:
+    """The encoded columns of one category.
+
+    Attributes:
+        columns: Positions among the encoded columns.
+        levels: The level that each stands for.
+        baseline: The level that is there when none of them is; ``None``: one of them always is.
+        has_baseline: Whether there is such a level.
+    """
+
+    columns: tuple[int, ...]
+    levels: tuple[Any, ...]
+    baseline: Any = None
+    has_baseline: bool = False
+
+
+class Encoding:
+    """How raw columns become encoded ones, and back.
+
+    Args:
+        names: Names of the raw columns.
+        slots: The encoded columns.
+        baselines: For categories one of whose levels has no column: raw column to that level.
+    """
+
+    def __init__(self, names: Sequence[str], slots: Sequence[Slot], baselines: dict[int, Any] | None = None) -> None:
+        self.names = tuple(names)
+        self.slots = tuple(slots)
+        self.baselines = dict(baselines or {})
+        if twice := sorted({name for name in self.names if self.names.count(name) > 1}):
+            raise ValueError(f"X has the column names {twice} more than once; recourse needs names that are unique")
+        self.slope = np.array([slot.slope for slot in self.slots])
+        self.offset = np.array([slot.offset for slot in self.slots])
+        by_column: dict[int, list[int]] = {}
+        for position, slot in enumerate(self.slots):
+            by_column.setdefault(slot.column, []).append(position)
+        #: Encoded columns of each raw column that the model uses.
+        self.positions = {column: tuple(found) for column, found in by_column.items()}
+        #: Categories, by raw column.
+        self.groups = {
+            column: Group(
+                found,
+                tuple(self.slots[j].level for j in found),
+                self.baselines.get(column),
+                column in self.baselines,
+            )
+            for column, found in self.positions.items()
+            if self.slots[found[0]].level is not None
+        }
+
+    @property
+    def width(self) -> int:
+        """Number of encoded columns."""
+        return len(self.slots)
+
+    @property
+    def encoded_names(self) -> tuple[str, ...]:
+        """Names of the encoded columns; those of a category are ``column=level``."""
+        return tuple(self.names[slot.column] + ("" if slot.level is None else f"={slot.level}") for slot in self.slots)
+
+    @classmethod
+    def of_numbers(cls, names: Sequence[str]) -> Encoding:
+        """Every column is a number that the model sees as it is."""
+        return cls(names, [Slot(column) for column in range(len(names))])
+
+    @classmethod
+    def of_frame(cls, frame: Any) -> Encoding:
+        """Numbers as they are, every other column one-hot over the levels that occur."""
+        slots: list[Slot] = []
+        for column, name in enumerate(frame.columns):
+            values = frame[name]
+            if is_number(values):
+                slots.append(Slot(column))
+            else:
+                slots += [Slot(column, level) for level in sorted(set(values), key=str)]
+        return cls([str(name) for name in frame.columns], slots)
+
+    def column_of(self, feature: int | str, argument: str) -> int:
+        """Return the position of a raw column, given by name or number.
+
+        Raises:
+            ValueError: There is none; ``argument`` is named.
+        """
+        if isinstance(feature, str) and feature in self.names:
+            return self.names.index(feature)
+        if not isinstance(feature, (str, bool)) and 0 <= int(feature) < len(self.names):
+            return int(feature)
+        raise ValueError(f"{argument} names {feature!r}, which is no column; the columns are {', '.join(self.names)}")
+
+    def frame(self, X: Any, argument: str = "X") -> Any:
+        """Return a table with our columns, in our order.
+
+        Args:
+            X: A DataFrame (columns by name), a Series or mapping (one row), or an array ``[n, columns]``.
+            argument: How errors call it.
+
+        Raises:
+            ValueError: Columns are missing, doubled or too few, or a value is missing.
+        """
+        pd = require("pandas", extra="tabular")
+        if isinstance(X, pd.Series):
+            X = X.to_frame().T.infer_objects()
+        elif isinstance(X, dict):
+            X = pd.DataFrame([X])
+        if isinstance(X, pd.DataFrame):
+            if len(set(X.columns)) < len(X.columns):
+                raise ValueError(f"{argument} has a column name more than once: {[str(name) for name in X.columns]}")
+            named = X.rename(columns=str)
+            if missing := [name for name in self.names if name not in named.columns]:
+                raise ValueError(f"{argument} lacks the columns {missing}; it has {list(named.columns)}")
+            frame = named[list(self.names)]
+        else:
+            values = np.asarray(X)
+            values = values[None, :] if values.ndim == 1 and values.size else values
+            if values.size == 0:
+                values = np.empty((0, len(self.names)))
+            if values.ndim != 2 or values.shape[1] != len(self.names):
+                raise ValueError(f"{argument} has shape {values.shape}; it needs {len(self.names)} columns")
+            frame = pd.DataFrame(values, columns=list(self.names))
+        used = frame[[self.names[column] for column in sorted(self.positions)]]
+        if bool(used.isna().to_numpy().any()):
+            holed = [str(name) for name in used.columns[used.isna().any()]]
+            raise ValueError(f"{argument} has missing values in {holed}; fill them in, or leave those rows out")
+        return frame
+
+    def encode(self, frame: Any) -> Encoded:
+        """Return the encoded rows of a table with our columns.
+
+        Raises:
+            ValueError: A number is not finite, or a category has a level that the model has not seen.
+        """
+        encoded = np.empty((len(frame), self.width))
+        for column, positions in self.positions.items():
+            values = frame.iloc[:, column].to_numpy()
+            group = self.groups.get(column)
+            if group is None:
+                try:
+                    numbers = values.astype(float)
+                except (TypeError, ValueError):
+                    raise ValueError(
+                        f"column {self.names[column]!r} should hold numbers; it holds {values[:3]}"
+                    ) from None
+                if not np.isfinite(numbers).all():
+                    raise ValueError(f"column {self.names[column]!r} has values that are not finite")
+                for j in positions:
+                    encoded[:, j] = numbers * self.slope[j] + self.offset[j]
+                continue
+            known = {*group.levels, *([group.baseline] if group.has_baseline else [])}
+            if strange := sorted({str(value) for value in values if value not in known}):
+                raise ValueError(
+                    f"column {self.names[column]!r} has {strange[:3]}, which the model has not seen; "
+                    f"its levels are {sorted(map(str, known))}"
+                )
+            for j, level in zip(positions, group.levels, strict=True):
+                encoded[:, j] = (values == level) * self.slope[j] + self.offset[j]
+        return encoded
+
+    def decode(self, encoded: Encoded, like: Any) -> Any:
+        """Return raw rows; columns that the model ignores, and values that did not change, are taken from ``like``.
+
+        Args:
+            encoded: ``[n, d]``; NaN rows give missing values.
+            like: Raw rows that these came from, ``n`` of them.
+        """
+        pd = require("pandas", extra="tabular")
+        was = self.encode(like)
+        columns: dict[str, Any] = {}
+        lost = np.isnan(encoded).any(axis=1) if self.width else np.zeros(len(encoded), bool)
+        for column, name in enumerate(self.names):
+            before = like.iloc[:, column].to_numpy()
+            positions = list(self.positions.get(column, ()))
+            if not positions:
+                columns[name] = before
+                continue
+            group = self.groups.get(column)
+            same = (encoded[:, positions] == was[:, positions]).all(axis=1)
+            indicated = (encoded[:, positions] - self.offset[positions]) / self.slope[positions]
+            if group is None:
+                now = np.where(same, before.astype(float), indicated[:, 0])
+                whole = np.issubdtype(before.dtype, np.integer) and not lost.any() and bool((now == np.rint(now)).all())
+                columns[name] = now.astype(before.dtype) if whole else now
+                continue
+            levels = np.array([*group.levels, group.baseline], dtype=object)
+            pick = np.where(np.nan_to_num(indicated).max(axis=1) > 0.5, np.nan_to_num(indicated).argmax(axis=1), -1)
+            chosen = levels[pick]
+            chosen[lost] = None
+            columns[name] = np.where(same, before.astype(object), chosen)
+        return pd.DataFrame(columns, index=like.index, columns=list(self.names))
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what a saved explainer holds of it."""
+        return {
+            "names": list(self.names),
+            "slots": [asdict(slot) | {"level": _plain(slot.level)} for slot in self.slots],
+            "baselines": {str(column): _plain(level) for column, level in self.baselines.items()},
+        }
+
+    @classmethod
+    def from_json(cls, stored: dict[str, Any]) -> Encoding:
+        """Return the encoding that :meth:`to_json` stored."""
+        baselines = {int(column): level for column, level in stored["baselines"].items()}
+        return cls(stored["names"], [Slot(**slot) for slot in stored["slots"]], baselines)
+
+
+def is_number(values: ArrayLike) -> bool:
+    """Tell whether a column holds numbers (True and False count as such)."""
+    dtype = getattr(values, "dtype", None)
+    return bool(dtype is not None and getattr(dtype, "kind", "O") in "iufb")
+
+
+def names_of(X: Any) -> list[str]:
+    """Return the column names of a table; ``x0``, ``x1`` ... for an array."""
+    if hasattr(X, "columns"):
+        return [str(name) for name in X.columns]
+    values = np.asarray(X)
+    if values.ndim != 2:
+        raise ValueError(f"X has {values.ndim} dimensions; it needs two: rows and columns")
+    return [f"x{column}" for column in range(values.shape[1])]
+
+
+def _plain(level: Any) -> Any:
+    return level.item() if isinstance(level, np.generic) else level

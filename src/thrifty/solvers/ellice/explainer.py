@@ -1,0 +1,547 @@
+"""Recourse for the persons of a table: read the model, build the ellipsoid, pick a solver, certify every answer."""
+
+from __future__ import annotations
+
+import os
+import time
+import warnings
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.exceptions import NotFittedError
+
+from thrifty._common.extras import require
+from thrifty.solvers.ellice import supports
+from thrifty.solvers.ellice.compile import compile_constraints
+from thrifty.solvers.ellice.cone import Solver
+from thrifty.solvers.ellice.constraints import Bounds, Constraints, Feature, Region, nearest_index
+from thrifty.solvers.ellice.distances import Distance, changed_units, check_distance
+from thrifty.solvers.ellice.ellipsoid import (
+    Center,
+    EpsilonMode,
+    RashomonEllipsoid,
+    read_npz,
+    threshold_logit,
+    write_npz,
+)
+from thrifty.solvers.ellice.encoding import Encoded, Encoding
+from thrifty.solvers.ellice.errors import EpsilonTooLargeError
+from thrifty.solvers.ellice.exact import Effort, solve_exact
+from thrifty.solvers.ellice.geometry import Ellipsoid
+from thrifty.solvers.ellice.logistic import with_constant
+from thrifty.solvers.ellice.nearest import Candidates, solve_nearest
+from thrifty.solvers.ellice.problem import Answer, Preset, Problem, SolveAll, already_valid
+from thrifty.solvers.ellice.reading import Reading, read_model
+from thrifty.solvers.ellice.result import RecourseResult
+from thrifty.solvers.ellice.supports import Sparsity
+
+Method = Literal["auto", "exact", "gradient", "data"]
+
+SCHEMA = 1
+#: Spreads of columns that differ by more than this make a plain distance meaningless.
+UNSCALED = 1e3
+
+
+class ElliCE:
+    """Recourse that stays valid when the model is retrained: the nearest row that every near-optimal model accepts.
+
+    Args:
+        model: A fitted binary classifier with a linear last layer: a scikit-learn linear model or ``MLPClassifier``, a
+            pipeline that ends in one, or a torch network (rows of numbers in; one or two logits out). Distances are
+            measured in what the last step of a pipeline sees, so a scaler in it makes features comparable.
+        epsilon: Tolerance: by how much a model's mean objective may be worse and still count; see
+            :class:`~thrifty.solvers.ellice.ellipsoid.RashomonEllipsoid`.
+        method: ``"exact"`` (linear models), ``"gradient"`` (networks), ``"data"`` (rows of a table); ``"auto"``: the
+            first of these that fits the model.
+        target: The wanted label; ``"opposite"``: for each person the one that the model does not give.
+        threshold: Probability of class 1 from which on the decision is class 1.
+        constraints: What may change; a :class:`~thrifty.solvers.ellice.constraints.Constraints`.
+        distance: ``"l2"``, ``"l1"``, ``"mixed"`` (categories cost 0.5 when changed) or, for ``"data"``, ``"sparse"``.
+        sparsity: The most features that may change, or ``"min"``: as few as possible.
+        n_counterfactuals: Answers a person: the nearest rows (``"data"``), or changes of different features.
+        bounds: ``"data"``: answers stay within the training table's range (or a person's own value, if that is
+            outside).
+        l2: λ of the objective.
+        epsilon_mode: ``"absolute"``, or ``"relative"`` to the objective.
+        center: ``"as_is"``, or ``"refit"`` the last layer (the deployed model must then agree too).
+        solver: Of cone programmes: ``"clarabel"``, ``"bisection"`` (needs nothing else; slower), ``"auto"``.
+        max_combinations: How much branching over categories one person may take.
+        preset: Of gradients: ``"closest"``, or the authors' ``"library"`` or ``"paper"``.
+        n_restarts: Of gradients.
+        head: A network's linear layer, if it should not be looked for.
+        device: Where a network computes.
+        random_state: Seed of noise and restarts.
+
+    Attributes:
+        rashomon_: The ellipsoid.
+        region_: The limits, compiled.
+        classes_: The two labels.
+        candidates_: Rows that ``method="data"`` chooses from.
+
+    Example:
+        >>> from sklearn.datasets import load_breast_cancer
+        >>> from sklearn.linear_model import LogisticRegression
+        >>> from sklearn.pipeline import make_pipeline
+        >>> from sklearn.preprocessing import StandardScaler
+        >>> from thrifty.solvers.ellice import ElliCE
+        >>> X, y = load_breast_cancer(return_X_y=True, as_frame=True)
+        >>> model = make_pipeline(StandardScaler(), LogisticRegression(C=1 / (1e-3 * len(X)))).fit(X, y)
+        >>> result = ElliCE(model, epsilon=0.01).fit(X, y).explain(X[y == 0][:5])
+        >>> result.statuses
+        {'optimal': 5}
+
+    Source: Turbal, Voitsitska, Semenova, NeurIPS 2025 (arXiv 2602.07674); sections 2.3 to 2.7 of the specification.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        *,
+        epsilon: float = 0.01,
+        method: Method = "auto",
+        target: Any = 1,
+        threshold: float = 0.5,
+        constraints: Constraints | None = None,
+        distance: Distance = "l2",
+        sparsity: Sparsity = None,
+        n_counterfactuals: int = 1,
+        bounds: Bounds = "data",
+        l2: float = 1e-3,
+        epsilon_mode: EpsilonMode = "absolute",
+        center: Center = "as_is",
+        solver: Solver = "auto",
+        max_combinations: int = 512,
+        preset: Preset = "closest",
+        n_restarts: int = 1,
+        head: Any = None,
+        device: str = "cpu",
+        random_state: int | None = None,
+    ) -> None:
+        self.model = model
+        self.epsilon = epsilon
+        self.method = method
+        self.target = target
+        self.threshold = threshold
+        self.constraints = constraints
+        self.distance = distance
+        self.sparsity = sparsity
+        self.n_counterfactuals = n_counterfactuals
+        self.bounds = bounds
+        self.l2 = l2
+        self.epsilon_mode = epsilon_mode
+        self.center = center
+        self.solver = solver
+        self.max_combinations = max_combinations
+        self.preset = preset
+        self.n_restarts = n_restarts
+        self.head = head
+        self.device = device
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: ArrayLike, *, candidates: Any = None) -> ElliCE:
+        """Build the ellipsoid and compile the constraints.
+
+        Args:
+            X: The model's training table, raw; a DataFrame or ``[n, columns]``.
+            y: Its labels; ``[n]``.
+            candidates: Rows that ``method="data"`` chooses from; by default ``X``.
+
+        Raises:
+            ValueError: A setting, a constraint or the table will not do; the message names it.
+            TypeError: The model's last layer is not linear.
+            thrifty.solvers.ellice.errors.EpsilonTooLargeError: No row can be certified at this tolerance.
+        """
+        self._check()
+        self.reading_ = read_model(self.model, X, head=self.head, device=self.device)
+        self._check_method(self.reading_)
+        self.rashomon_ = RashomonEllipsoid(self.epsilon, self.l2, self.epsilon_mode, self.center)
+        self.rashomon_.fit_reading(self.reading_, X, y)
+        self.classes_ = self.rashomon_.classes_
+        encoding = self.reading_.encoding
+        self.training_: Encoded = encoding.encode(encoding.frame(X))
+        pool = self.training_ if candidates is None else encoding.encode(encoding.frame(candidates, "candidates"))
+        self.candidates_ = Candidates(pool, self.reading_.features(pool))
+        self.region_ = self._region(self.constraints or Constraints())
+        self._warn_if_unscaled()
+        for sign in self._wanted_signs():
+            self._check_attainable(sign)
+        return self
+
+    def explain(
+        self,
+        X: Any,
+        *,
+        constraints: Constraints | None = None,
+        target: Any = None,
+        n_counterfactuals: int | None = None,
+    ) -> RecourseResult:
+        """Find recourse for every row of a table.
+
+        Args:
+            X: Raw rows; a DataFrame with the training table's columns, a Series, a mapping, or ``[n, columns]``.
+            constraints: In place of those given at construction.
+            target: In place of that given at construction.
+            n_counterfactuals: In place of that given at construction.
+
+        Returns:
+            An answer (or several) for every row, each with status and certificate.
+
+        Raises:
+            ValueError: A row will not do; the message names the column.
+            sklearn.exceptions.NotFittedError: :meth:`fit` has not been called.
+        """
+        if not hasattr(self, "rashomon_"):
+            raise NotFittedError("this ElliCE is not fitted; call fit(X, y) first")
+        began = time.perf_counter()
+        k = _check_count(self.n_counterfactuals if n_counterfactuals is None else n_counterfactuals)
+        region = self.region_ if constraints is None else self._region(constraints)
+        encoding = self.reading_.encoding
+        frame = encoding.frame(X)
+        rows = encoding.encode(frame)
+        for at, row in enumerate(rows):
+            region.check_query(row, at)
+        signs = self._signs(frame, self.target if target is None else target)
+        answers: list[list[Answer]] = [[] for _ in rows]
+        problems = {sign: self._problem(sign, region) for sign in np.unique(signs).tolist()}
+        for sign, problem in problems.items():
+            self._check_attainable(sign)
+            mine = np.flatnonzero(signs == sign)
+            for i, found in zip(mine, self._solve(problem, rows[mine], k), strict=True):
+                answers[i] = found
+        return self._certify(frame, rows, signs, problems, answers, began)
+
+    def generate_counterfactuals(
+        self,
+        query_instances: Any,
+        total_CFs: int = 1,
+        desired_class: Any = "opposite",
+        features_to_vary: Sequence[Feature] | Literal["all"] = "all",
+        permitted_range: dict[Feature, Sequence[Any]] | None = None,
+    ) -> RecourseResult:
+        """Do :meth:`explain` with DiCE's spellings.
+
+        Args:
+            query_instances: Raw rows.
+            total_CFs: Answers a person.
+            desired_class: The wanted label, or ``"opposite"``.
+            features_to_vary: The only features that may change, on top of the other constraints.
+            permitted_range: Feature to (lowest, highest), or to levels; in place of those given before.
+        """
+        given = self.constraints or Constraints()
+        if isinstance(features_to_vary, str) and features_to_vary == "all":
+            features_to_vary = given.features_to_vary
+        ranges = {**given.permitted_range, **(permitted_range or {})}
+        limits = replace(given, features_to_vary=features_to_vary, permitted_range=ranges)
+        return self.explain(query_instances, constraints=limits, target=desired_class, n_counterfactuals=total_CFs)
+
+    def with_epsilon(self, epsilon: float) -> ElliCE:
+        """A fitted copy with another absolute tolerance; nothing is computed again but the certificates."""
+        made = ElliCE(self.model, **{**self._settings(), "epsilon": epsilon, "epsilon_mode": "absolute"})
+        made._check()
+        made.__dict__.update({name: value for name, value in self.__dict__.items() if name.endswith("_")})
+        made.rashomon_ = RashomonEllipsoid(epsilon, self.l2, "absolute", self.center)
+        made.rashomon_.__dict__.update({k: v for k, v in self.rashomon_.__dict__.items() if k.endswith("_")})
+        made.rashomon_._rows, made.rashomon_._y = self.rashomon_._rows, self.rashomon_._y
+        made.rashomon_.epsilon_ = float(epsilon)
+        made.rashomon_.ellipsoid_ = self.rashomon_.ellipsoid_.with_epsilon(float(epsilon))
+        return made
+
+    def save(self, path: str | os.PathLike[str], *, force: bool = False) -> Path:
+        """Write everything but a network: npz with JSON inside, nothing pickled.
+
+        Raises:
+            FileExistsError: ``path`` is there and ``force`` is not given.
+        """
+        if not hasattr(self, "rashomon_"):
+            raise NotFittedError("this ElliCE is not fitted; call fit(X, y) first")
+        ellipsoid = self.rashomon_.ellipsoid_
+        settings = {name: value for name, value in self._settings().items() if name not in ("constraints", "head")}
+        facts = {
+            "schema": "thrifty.ellice.explainer",
+            "version": SCHEMA,
+            "settings": settings,
+            "constraints": (self.constraints or Constraints()).to_json(),
+            "encoding": self.reading_.encoding.to_json(),
+            "kind": self.reading_.kind,
+            "classes": self.classes_.tolist(),
+            "epsilon": ellipsoid.epsilon,
+            "objective": self.rashomon_.objective_,
+        }
+        arrays = {
+            "theta": ellipsoid.theta,
+            "cholesky": ellipsoid.cholesky,
+            "deployed": self.reading_.theta,
+            "training": self.training_,
+            "candidates": self.candidates_.rows,
+        }
+        return write_npz(path, facts, arrays, force=force)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], model: Any = None) -> ElliCE:
+        """Read a saved explainer.
+
+        Args:
+            path: What :meth:`save` wrote.
+            model: The model, which only a linear one can do without.
+
+        Raises:
+            ValueError: It is no such file, or ``model`` is missing or another one.
+        """
+        facts, arrays = read_npz(path, "thrifty.ellice.explainer", SCHEMA)
+        encoding = Encoding.from_json(facts["encoding"])
+        classes = np.array(facts["classes"])
+        made = cls(model, constraints=Constraints.from_json(facts["constraints"]), **facts["settings"])
+        if model is None:
+            if facts["kind"] != "linear":
+                raise ValueError(f"{path} is of a {facts['kind']} model, which is not in the file; pass model=")
+            theta = arrays["deployed"]
+            made.reading_ = Reading(
+                "linear", encoding, theta, classes, lambda rows: rows,
+                lambda frame: with_constant(encoding.encode(encoding.frame(frame))) @ theta,
+            )  # fmt: skip
+        else:
+            like = encoding.decode(arrays["training"][:256], _blank(encoding, arrays["training"][:256]))
+            like = like.to_numpy() if _numbered(encoding) and not hasattr(model, "feature_names_in_") else like
+            made.reading_ = read_model(model, like, device=made.device)
+            if not np.allclose(made.reading_.theta, arrays["deployed"], rtol=1e-6, atol=1e-9):
+                raise ValueError(f"model is not the one that {path} was made for: its last layer differs")
+        made._check_method(made.reading_)
+        rashomon = RashomonEllipsoid(*(facts["settings"][s] for s in ("epsilon", "l2", "epsilon_mode", "center")))
+        rashomon.reading_, rashomon._rows, rashomon._y = made.reading_, None, None
+        rashomon.classes_, rashomon.objective_, rashomon.epsilon_ = classes, facts["objective"], facts["epsilon"]
+        rashomon.ellipsoid_ = Ellipsoid(arrays["theta"], arrays["cholesky"], facts["epsilon"])
+        made.rashomon_, made.classes_, made.training_ = rashomon, classes, arrays["training"]
+        made.candidates_ = Candidates(arrays["candidates"], made.reading_.features(arrays["candidates"]))
+        made.region_ = made._region(made.constraints or Constraints())
+        return made
+
+    # -- checks
+
+    def _check(self) -> None:
+        if self.method not in ("auto", "exact", "gradient", "data"):
+            raise ValueError(f"method is {self.method!r}; it is 'auto', 'exact', 'gradient' or 'data'")
+        if self.solver not in ("auto", "clarabel", "bisection"):
+            raise ValueError(f"solver is {self.solver!r}; it is 'auto', 'clarabel' or 'bisection'")
+        if self.preset not in ("closest", "library", "paper"):
+            raise ValueError(f"preset is {self.preset!r}; it is 'closest', 'library' or 'paper'")
+        check_distance(self.distance)
+        supports.check_sparsity(self.sparsity)
+        _check_count(self.n_counterfactuals)
+        threshold_logit(self.threshold)
+
+    def _check_method(self, reading: Reading) -> None:
+        fits = {"linear": ("exact", "gradient", "data"), "network": ("gradient", "data"), "opaque": ("data",)}[
+            reading.kind
+        ]
+        self.method_ = fits[0] if self.method == "auto" else self.method
+        if self.method_ not in fits:
+            why = {
+                "network": "is a network, for which {g1 >= t} is not convex",
+                "opaque": "has steps that cannot be undone, so rows cannot be made up",
+            }[reading.kind]
+            raise ValueError(f"method is {self.method!r}, but the model {why}; use {' or '.join(map(repr, fits))}")
+        if self.distance == "sparse" and self.method_ != "data":
+            raise ValueError(
+                "distance is 'sparse', which is for method='data'; otherwise keep changes few with sparsity="
+            )
+        if self.sparsity is not None and self.method_ == "data":
+            raise ValueError("sparsity is for method 'exact' or 'gradient'; for 'data' use distance='sparse'")
+
+    def _check_attainable(self, sign: int) -> None:
+        most = self.rashomon_.ellipsoid_.max_epsilon(sign, threshold_logit(self.threshold))
+        if self.rashomon_.ellipsoid_.epsilon >= most:
+            raise EpsilonTooLargeError(self.rashomon_.ellipsoid_.epsilon, most)
+
+    def _warn_if_unscaled(self) -> None:
+        spread = self.training_.std(axis=0) * np.sqrt(self.region_.weights)
+        spread = spread[spread > 0]
+        if self.method_ != "data" and spread.size and spread.max() > UNSCALED * spread.min():
+            warnings.warn(
+                f"columns differ by a factor of {spread.max() / spread.min():.0f} in scale, so that a plain distance "
+                "means little; put a StandardScaler in the model's pipeline, or give feature_weights",
+                UserWarning,
+                stacklevel=3,
+            )
+
+    # -- the pieces of a call
+
+    def _wanted_signs(self) -> list[int]:
+        return [] if _is_opposite(self.target) else [self.rashomon_.sign_of(self.target)]
+
+    def _signs(self, frame: Any, target: Any) -> NDArray[np.intp]:
+        if not len(frame):
+            return np.empty(0, np.intp)
+        if _is_opposite(target):
+            says_one = self.reading_.deployed_logit(frame) >= threshold_logit(self.threshold)
+            return np.where(says_one, -1, 1)
+        return np.full(len(frame), self.rashomon_.sign_of(target))
+
+    def _region(self, constraints: Constraints) -> Region:
+        return compile_constraints(constraints, self.reading_.encoding, self.training_, bounds=self.bounds)
+
+    def _problem(self, sign: int, region: Region) -> Problem:
+        deployed = self.reading_.theta if self.center == "refit" else None
+        return Problem(
+            self.reading_,
+            self.rashomon_.ellipsoid_,
+            region,
+            sign,
+            threshold_logit(self.threshold),
+            self.distance,
+            deployed,
+        )
+
+    def _solve(self, problem: Problem, rows: Encoded, k: int) -> list[list[Answer]]:
+        valid = already_valid(problem, rows)
+        answers: list[list[Answer]] = [
+            [Answer(row, "already_valid")] if ok else [] for row, ok in zip(rows, valid, strict=True)
+        ]
+        open_ = np.flatnonzero(~valid)
+        if not len(open_):
+            return answers
+        if self.method_ == "data":
+            for i, found in zip(open_, solve_nearest(problem, rows[open_], self.candidates_, k), strict=True):
+                answers[i] = found
+            return answers
+        solve = self._solver()
+        for i, first in zip(open_, solve(problem, rows[open_]), strict=True):
+            answers[i] = supports.alternatives(solve, problem, rows[i], first, k)
+        return answers
+
+    def _solver(self) -> SolveAll:
+        if self.method_ == "exact":
+            effort = Effort(self.solver, self.max_combinations)
+            if self.sparsity is None:
+                return partial(solve_exact, effort=effort)
+            return lambda problem, rows: [supports.solve_sparse(problem, row, self.sparsity, effort) for row in rows]
+        require("torch", extra="torch")
+        from thrifty.solvers.ellice import gradient
+
+        descent = gradient.Descent(preset=self.preset, n_restarts=self.n_restarts)
+        seed = 0 if self.random_state is None else self.random_state
+        if self.sparsity is None:
+            return lambda problem, rows: gradient.solve_gradient(problem, rows, descent, seed)
+        most = None if self.sparsity == "min" else int(self.sparsity)
+        return lambda problem, rows: gradient.solve_sparse_gradient(problem, rows, most, descent, seed)
+
+    def _certify(
+        self,
+        frame: Any,
+        rows: Encoded,
+        signs: NDArray[np.intp],
+        problems: dict[int, Problem],
+        answers: list[list[Answer]],
+        began: float,
+    ) -> RecourseResult:
+        """Turn answers back into raw rows, and certify *those*: in float64, and by the deployed model's own forward."""
+        encoding = self.reading_.encoding
+        query = np.array([i for i, found in enumerate(answers) for _ in found], dtype=np.intp)
+        rank = np.array([r for found in answers for r in range(len(found))], dtype=np.intp)
+        flat = [answer for found in answers for answer in found]
+        like = frame.iloc[query]
+        encoded = np.array([np.full(rows.shape[1], np.nan) if a.row is None else a.row for a in flat])
+        encoded = encoded.reshape(len(flat), rows.shape[1])
+        raw = self._tidy(encoding.decode(encoded, like), encoded)
+        status = np.array([answer.status for answer in flat], dtype=object)
+        message = [answer.message for answer in flat]
+        has = np.array([answer.row is not None for answer in flat], dtype=bool)
+        certificates = {name: np.full(len(flat), np.nan) for name in ("nominal", "worst", "radius", "distance")}
+        changed: list[tuple[str, ...]] = [()] * len(flat)
+        for sign, problem in problems.items():
+            at = np.flatnonzero(has & (signs[query] == sign))
+            if not len(at):
+                continue
+            kept = raw.iloc[at].infer_objects()
+            final = encoding.encode(kept)
+            features = with_constant(self.reading_.features(final))
+            ellipsoid = problem.ellipsoid
+            certificates["nominal"][at] = features @ self.reading_.theta
+            certificates["worst"][at] = ellipsoid.robust(features, sign)
+            certificates["radius"][at] = ellipsoid.radius(features, sign, problem.threshold)
+            certificates["distance"][at] = problem.distance_of(final, rows[query[at]])
+            moved = changed_units(final, rows[query[at]], problem.region)
+            deployed = self.reading_.deployed_logit(kept)
+            certified = (problem.slack(final) >= 0) & (sign * (deployed - problem.threshold) >= 0)
+            for place, i in enumerate(at):
+                changed[i] = tuple(n for n, m in zip(problem.region.names, moved[place], strict=True) if m)
+                if not certified[place]:
+                    status[i], changed[i] = "not_found", ()
+                    message[i] = "an answer was found, but the deployed model's own precision does not confirm it"
+                    has[i] = False
+        lost = ~has
+        for values in certificates.values():
+            values[lost] = np.nan
+        if lost.any():
+            raw = raw.astype(object).where(np.repeat(~lost[:, None], raw.shape[1], axis=1), None)
+            raw = raw.infer_objects()
+        return RecourseResult(
+            queries=like,
+            counterfactuals=raw,
+            query=query,
+            rank=rank,
+            status=status,
+            nominal_logit=certificates["nominal"],
+            worst_logit=certificates["worst"],
+            radius=certificates["radius"],
+            distance=certificates["distance"],
+            changed=tuple(changed),
+            message=tuple(message),
+            target=self.classes_[(signs[query] > 0).astype(int)],
+            epsilon=self.rashomon_.ellipsoid_.epsilon,
+            seconds=time.perf_counter() - began,
+        )
+
+    def _tidy(self, raw: Any, encoded: Encoded) -> Any:
+        """Write whole numbers and allowed values exactly as they were given, undoing the rounding of the scaling."""
+        given = self.constraints or Constraints()
+        encoding = self.reading_.encoding
+        for features, values in [((f,), np.unique(v)) for f, v in given.allowed_values.items()] + [
+            (given.integer, None)
+        ]:
+            for feature in features:
+                name = encoding.names[encoding.column_of(feature, "constraints")]
+                column = raw[name].to_numpy(dtype=float, copy=True)
+                fine = np.isfinite(column)
+                near = np.rint(column[fine]) if values is None else values[nearest_index(values, column[fine])]
+                column[fine] = np.where(np.abs(near - column[fine]) < 1e-6 * (1 + np.abs(near)), near, column[fine])
+                raw[name] = column
+        return raw
+
+    def _settings(self) -> dict[str, Any]:
+        names = (
+            "epsilon", "method", "target", "threshold", "constraints", "distance", "sparsity", "n_counterfactuals",
+            "bounds", "l2", "epsilon_mode", "center", "solver", "max_combinations", "preset", "n_restarts", "head",
+            "device", "random_state",
+        )  # fmt: skip
+        return {name: getattr(self, name) for name in names}
+
+
+def _is_opposite(target: Any) -> bool:
+    return isinstance(target, str) and target == "opposite"
+
+
+def _check_count(k: Any) -> int:
+    if isinstance(k, bool) or int(k) != k or k < 1:
+        raise ValueError(f"n_counterfactuals is {k!r}; it is a whole number, at least 1")
+    return int(k)
+
+
+def _numbered(encoding: Encoding) -> bool:
+    return encoding.names == tuple(f"x{i}" for i in range(len(encoding.names)))
+
+
+def _blank(encoding: Encoding, rows: Encoded) -> Any:
+    """Return raw rows of the right kind, to be overwritten by decoding."""
+    import pandas as pd
+
+    columns = {}
+    for column, name in enumerate(encoding.names):
+        group = encoding.groups.get(column)
+        value: Any = 0.0 if group is None else group.levels[0]
+        columns[name] = [value] * len(rows)
+    return pd.DataFrame(columns)
