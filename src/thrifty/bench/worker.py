@@ -4,7 +4,7 @@ It keeps the result file up to date with everything found so far, so that the pa
 still has the rows that were finished. Progress goes to the original standard output as lines of JSON; whatever the
 experiment prints goes to standard error.
 
-What an experiment does once an installation (compiling kernels, say) stands in the optional ``prepare()`` of its module;
+What an experiment does once an installation (compiling kernels, say) is in the optional ``prepare()`` of its module;
 like fetching, it is done before the clock starts.
 """
 
