@@ -53,7 +53,7 @@ def _worst(row: Theta, training: Rows, y: NDArray, l2: float, bound: float, star
             low, best = tau, theta
         else:
             high = tau
-        if abs(excess) <= 1e-12 * (1 + bound) or high - low <= 1e-12 * high:
+        if abs(excess) <= 1e-12 * (1 + bound) or (high < np.inf and high - low <= 1e-12 * high):
             break
         turned = cho_solve(factor, row)
         step = tau - excess / (tau * float(row @ turned))

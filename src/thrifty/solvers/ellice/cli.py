@@ -1,0 +1,295 @@
+"""``thrifty ellice``: recourse from tables in files.
+
+Models come as skops files, whose types are checked against a fixed list before anything is loaded; without one, a
+logistic regression is fitted to the training table.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+
+from thrifty._common.extras import require
+from thrifty._common.files import write_whole
+from thrifty._common.tables import read_table
+
+app = typer.Typer(no_args_is_help=True)
+
+#: Types beyond those that skops trusts by itself which a model file may hold.
+TRUSTED = (
+    "sklearn.neural_network._stochastic_optimizers.AdamOptimizer",
+    "sklearn.neural_network._stochastic_optimizers.SGDOptimizer",
+    "sklearn.compose._column_transformer._RemainderColsList",
+    "thrifty.solvers.ellice.leaves.LeafEmbedding",
+)
+
+Train = Annotated[Path, typer.Option(help="Training table: CSV with a header line, or Parquet.", exists=True)]
+Target = Annotated[str, typer.Option("--target", help="The column of the training table that holds the labels.")]
+Queries = Annotated[Path, typer.Option("--query", help="Table of persons.", exists=True)]
+ModelFile = Annotated[
+    Path | None,
+    typer.Option("--model", help="Fitted model as a skops file; none: fit a logistic regression.", exists=True),
+]
+Epsilon = Annotated[float, typer.Option(help="Tolerance on the mean objective.", min=0.0)]
+Label = Annotated[str | None, typer.Option("--desired", help="The wanted label; none: that of class 1.")]
+Immutable = Annotated[str, typer.Option(help="Features that may not change, separated by commas.")]
+Limits = Annotated[Path | None, typer.Option("--constraints", help="Constraints as a JSON file.", exists=True)]
+Method = Annotated[str, typer.Option(help="auto, exact, gradient or data.")]
+L2 = Annotated[float, typer.Option("--l2", help="Penalty of the objective.", min=0.0)]
+Seed = Annotated[int, typer.Option(help="Every random choice follows from it.", min=0)]
+Force = Annotated[bool, typer.Option("--force", help="Replace a file that is there.")]
+
+
+@app.callback()
+def _ellice() -> None:
+    """Find recourse that stays valid when the model is retrained."""
+
+
+@app.command()
+def explain(
+    train: Train,
+    target: Target,
+    query: Queries,
+    out: Annotated[Path, typer.Option(help="Where the answers go: .csv, .parquet or .json (a report).")],
+    model: ModelFile = None,
+    epsilon: Epsilon = 0.01,
+    desired: Label = None,
+    immutable: Immutable = "",
+    constraints: Limits = None,
+    method: Method = "auto",
+    distance: Annotated[str, typer.Option(help="l2, l1, mixed, or sparse (for --method data).")] = "l2",
+    sparsity: Annotated[str | None, typer.Option(help="The most features that may change, or min.")] = None,
+    per_person: Annotated[int, typer.Option("--total-cfs", help="Answers a person.", min=1)] = 1,
+    threshold: Annotated[float, typer.Option(help="Probability of class 1 that decides.")] = 0.5,
+    l2: L2 = 1e-3,
+    batch_size: Annotated[int, typer.Option(help="Persons explained in one go.", min=1)] = 4096,
+    shard: Annotated[
+        str | None, typer.Option(help="i/n: explain only the i-th of n parts of the queries (under torchrun: by rank).")
+    ] = None,
+    sentences: Annotated[bool, typer.Option("--sentences", help="Print one sentence a person.")] = False,
+    seed: Seed = 0,
+    force: Force = False,
+) -> None:
+    """Find, for each person of a table, the nearest change that every near-optimal model accepts."""
+    pd = require("pandas", extra="tabular")
+    frame, labels = _training(train, target)
+    explainer = _explainer(
+        frame, labels, model, l2, epsilon, desired, immutable, constraints,
+        method=method, distance=distance, sparsity=_sparsity(sparsity), n_counterfactuals=per_person,
+        threshold=threshold, random_state=seed,
+    )  # fmt: skip
+    persons = _like(pd.DataFrame(read_table(query)), frame)
+    part, parts = _shard(shard)
+    persons = persons.iloc[part::parts]
+    if parts > 1:
+        out = out.with_name(f"{out.stem}.{part}-of-{parts}{out.suffix}")
+    if out.exists() and not force:
+        raise FileExistsError(f"{out} already exists; choose another path, or use --force to replace it")
+    results = []
+    for at in range(0, max(1, len(persons)), batch_size):
+        results.append(explainer.explain(persons.iloc[at : at + batch_size]))
+        sys.stderr.write(f"{min(len(persons), at + batch_size)} of {len(persons)} persons\n")
+    if out.suffix == ".json":
+        reports = [json.loads(result.to_json()) for result in results]
+        for start, report in zip(range(0, max(1, len(persons)), batch_size), reports, strict=True):
+            for answer in report["answers"]:
+                answer["query"] = (answer["query"] + start) * parts + part
+        whole = {**reports[0], "seconds": sum(report["seconds"] for report in reports)}
+        whole["answers"] = [answer for report in reports for answer in report["answers"]]
+        write_whole(out, json.dumps(whole, indent=1), force=force)
+    else:
+        frames = [result.to_frame() for result in results]
+        for start, one in zip(range(0, max(1, len(persons)), batch_size), frames, strict=True):
+            one["cf_query"] = (one["cf_query"] + start) * parts + part
+        table = pd.concat(frames, ignore_index=True)
+        write_whole(out, table.to_parquet() if out.suffix == ".parquet" else table.to_csv(index=False), force=force)
+    counts: dict[str, int] = {}
+    for result in results:
+        for status, count in result.statuses.items():
+            counts[status] = counts.get(status, 0) + count
+        if sentences:
+            for sentence in result.sentences():
+                typer.echo(sentence)
+    typer.echo(f"{out}: " + (", ".join(f"{count} {status}" for status, count in counts.items()) or "nobody"))
+
+
+@app.command()
+def evaluate(
+    train: Train,
+    target: Target,
+    query: Queries,
+    model: ModelFile = None,
+    epsilon: Epsilon = 0.01,
+    kind: Annotated[
+        str, typer.Option(help="bootstrap, subsample, shift, retrain, dropout, awp, sample, ellipsoid or rashomon.")
+    ] = "bootstrap",
+    epsilon_target: Annotated[
+        float | None, typer.Option(help="Keep models within this of the objective; none: --epsilon, or all retrained.")
+    ] = None,
+    n_models: Annotated[int, typer.Option(help="Models to hold answers against.", min=1)] = 50,
+    desired: Label = None,
+    immutable: Immutable = "",
+    constraints: Limits = None,
+    method: Method = "auto",
+    l2: L2 = 1e-3,
+    seed: Seed = 0,
+) -> None:
+    """Find recourse, and tell how much of it other models of about the same quality accept."""
+    from thrifty.solvers.ellice.ensembles import make_ensemble
+    from thrifty.solvers.ellice.evaluation import evaluate_recourse
+
+    pd = require("pandas", extra="tabular")
+    frame, labels = _training(train, target)
+    explainer = _explainer(
+        frame, labels, model, l2, epsilon, desired, immutable, constraints, method=method, random_state=seed
+    )
+    result = explainer.explain(_like(pd.DataFrame(read_table(query)), frame))
+    retrained = kind in ("bootstrap", "subsample", "shift", "retrain")
+    bound = epsilon if epsilon_target is None and not retrained else epsilon_target
+    ensemble = make_ensemble(kind, explainer.model, frame, labels, bound, n_models, seed, l2=l2)  # type: ignore[arg-type]
+    for name, value in evaluate_recourse(result, ensemble, explainer).to_dict().items():
+        typer.echo(f"{name:<18} {value:.6g}")
+
+
+@app.command()
+def tune(
+    train: Train,
+    target: Target,
+    model: ModelFile = None,
+    robustness: Annotated[float, typer.Option(help="Wanted share of models that accept an answer.")] = 0.95,
+    kind: Annotated[str, typer.Option(help="As for evaluate.")] = "bootstrap",
+    n_models: Annotated[int, typer.Option(help="Models a fold.", min=1)] = 30,
+    folds: Annotated[int, typer.Option(help="Of cross-validation.", min=2)] = 4,
+    steps: Annotated[int, typer.Option(help="Bisection steps.", min=1)] = 7,
+    desired: Label = None,
+    l2: L2 = 1e-3,
+    seed: Seed = 0,
+) -> None:
+    """Find the smallest epsilon whose recourse survives retraining as often as is wanted."""
+    from thrifty.solvers.ellice.tuning import tune_epsilon
+
+    frame, labels = _training(train, target)
+    fitted = _model(model, frame, labels, l2)
+    tuned = tune_epsilon(
+        fitted, frame, labels, robustness=robustness, evaluator=kind, folds=folds, n_models=n_models, steps=steps,  # type: ignore[arg-type]
+        random_state=seed, target=_label(desired, labels), l2=l2,
+        progress=lambda done, total: sys.stderr.write(f"{done} of at most {total} tolerances\n"),
+    )  # fmt: skip
+    for epsilon, robust, far in tuned.trace:
+        typer.echo(f"epsilon {epsilon:.5f}  robustness {robust:.4f}  distance {far:.4g}")
+    verdict = "reaches" if tuned.reached else "is the best, but falls short of"
+    typer.echo(f"epsilon {tuned.epsilon:.5f} {verdict} {robustness}")
+
+
+def _training(path: Path, target: str) -> tuple[Any, np.ndarray]:
+    pd = require("pandas", extra="tabular")
+    columns = read_table(path)
+    if target not in columns:
+        raise ValueError(f"--target is {target!r}; {path} has the columns {', '.join(columns)}")
+    labels = columns.pop(target)
+    if labels.dtype == object:
+        if any(label is None for label in labels):
+            raise ValueError(f"--target: column {target!r} of {path} has missing labels")
+        labels = labels.astype(str)
+    return pd.DataFrame(columns), labels
+
+
+def _explainer(
+    frame: Any,
+    labels: np.ndarray,
+    model: Path | None,
+    l2: float,
+    epsilon: float,
+    desired: str | None,
+    immutable: str,
+    constraints: Path | None,
+    **settings: Any,
+) -> Any:
+    from dataclasses import replace
+
+    from thrifty.solvers.ellice.constraints import Constraints
+    from thrifty.solvers.ellice.explainer import ElliCE
+
+    limits = Constraints() if constraints is None else Constraints.from_json(constraints)
+    if names := [name.strip() for name in immutable.split(",") if name.strip()]:
+        limits = replace(limits, immutable=[*limits.immutable, *names])
+    fitted = _model(model, frame, labels, l2)
+    return ElliCE(fitted, epsilon=epsilon, l2=l2, target=_label(desired, labels), constraints=limits, **settings).fit(
+        frame, labels
+    )
+
+
+def _model(path: Path | None, frame: Any, labels: np.ndarray, l2: float) -> Any:
+    """Load a model, or fit the one that most people would begin with."""
+    if path is not None:
+        io = require("skops.io", extra="tabular")
+        if strange := sorted(set(io.get_untrusted_types(file=path)) - set(TRUSTED)):
+            raise ValueError(f"--model: {path} holds types that are not on this command's list: {', '.join(strange)}")
+        return io.load(path, trusted=list(TRUSTED))
+    from sklearn.compose import make_column_transformer
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import OneHotEncoder, StandardScaler
+
+    words = [name for name in frame.columns if frame[name].dtype.kind not in "iufb"]
+    numbers = [name for name in frame.columns if name not in words]
+    sys.stderr.write(f"no --model: fitting a logistic regression, C = 1/(l2 n), to {len(frame)} rows\n")
+    steps = make_column_transformer((StandardScaler(), numbers), (OneHotEncoder(), words))
+    return make_pipeline(steps, LogisticRegression(C=1 / (max(l2, 1e-12) * len(frame)), max_iter=10_000)).fit(
+        frame, labels
+    )
+
+
+def _label(desired: str | None, labels: np.ndarray) -> Any:
+    """Return the label that a word on the command line names."""
+    found = np.unique(labels).tolist()
+    if desired is None:
+        return found[-1]
+    if desired == "opposite":
+        return desired
+    for label in found:
+        if desired == str(label) or (isinstance(label, float) and _is(desired, label)):
+            return label
+    raise ValueError(f"--desired is {desired!r}; the labels are {', '.join(map(str, found))}")
+
+
+def _is(word: str, number: float) -> bool:
+    try:
+        return float(word) == number
+    except ValueError:
+        return False
+
+
+def _like(persons: Any, frame: Any) -> Any:
+    """Give the persons' columns the types of the training table's (a column may hold one number only)."""
+    if missing := [name for name in frame.columns if name not in persons.columns]:
+        raise ValueError(f"--query lacks the columns {', '.join(missing)}")
+    persons = persons[list(frame.columns)].copy()
+    for name in frame.columns:
+        if frame[name].dtype.kind not in "iufb" and persons[name].dtype.kind in "iuf":
+            persons[name] = persons[name].map(lambda value: f"{value:g}")
+    return persons
+
+
+def _sparsity(word: str | None) -> Any:
+    if word is None or word == "min":
+        return word
+    if not word.isdigit():
+        raise ValueError(f"--sparsity is {word!r}; it is a number of features, or min")
+    return int(word)
+
+
+def _shard(word: str | None) -> tuple[int, int]:
+    """Return which part of how many; under torchrun the rank's."""
+    if word is None:
+        return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+    part, _, parts = word.partition("/")
+    if not (part.isdigit() and parts.isdigit() and 0 <= int(part) < int(parts)):
+        raise ValueError(f"--shard is {word!r}; it is i/n with i from 0 to n-1")
+    return int(part), int(parts)
