@@ -1,5 +1,7 @@
 """StreamBP: exact back-propagation through long sequences, chunk by chunk."""
 
+from typing import Any
+
 from thrifty.training.streambp.attention import attention
 from thrifty.training.streambp.blocks import stream_block
 from thrifty.training.streambp.config import StreamBPConfig
@@ -14,6 +16,9 @@ __all__ = [
     "MemoryEstimate",
     "StreamBPConfig",
     "StreamBPHandle",
+    "StreamDPOTrainer",
+    "StreamGRPOTrainer",
+    "StreamSFTTrainer",
     "attention",
     "enable_streambp",
     "estimate_peak_memory",
@@ -23,3 +28,11 @@ __all__ = [
     "streamed_linear_cross_entropy",
     "streamed_token_logps",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name.startswith("Stream") and name.endswith("Trainer"):  # TRL takes seconds to import
+        from thrifty.training.streambp import trainers
+
+        return getattr(trainers, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

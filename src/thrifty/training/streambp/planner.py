@@ -123,8 +123,8 @@ def estimate_peak_memory(
         config: A Hugging Face configuration (or a :class:`Shape`).
         batch: Sequences.
         length: Tokens of each.
-        mode: ``"none"`` keeps all activations, ``"checkpoint"`` recomputes layers, ``"checkpoint+fused"`` has a head without
-            full logits too, ``"stream"`` is this package.
+        mode: ``"none"`` keeps all activations, ``"checkpoint"`` recomputes layers, ``"checkpoint+fused"`` has a head
+            without full logits too, ``"stream"`` is this package.
         itemsize: Bytes of a weight and an activation (4: float32, 2: bfloat16).
         settings: Chunk sizes and the like of ``"stream"``.
         padded: A padding mask is given, so that attention masks exist.

@@ -90,7 +90,7 @@ def _layer_outputs(model: Any, handle: StreamBPHandle, ids: Tensor) -> list[Tens
 
     hooks = [layer.register_forward_hook(keep) for layer in handle.layers]
     try:
-        handle.decoder(input_ids=ids, use_cache=False)
+        model(input_ids=ids, use_cache=False)  # as a whole: FSDP gathers what belongs to no layer only then
     finally:
         for hook in hooks:
             hook.remove()
