@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -9,8 +10,11 @@ from numba import njit
 from numpy.typing import NDArray
 
 from thrifty.solvers.trees.boxes import Boxes
-from thrifty.solvers.trees.expansion import SETTLED, Moves
+from thrifty.solvers.trees.cases import SETTLED, Moves
 from thrifty.solvers.trees.splits import Splits
+
+_SLICE = 20_000_000
+"""Steps between two looks at the clock."""
 
 NO_MOVE = -1
 """Choice at an entry that cannot be met, or was not asked for."""
@@ -30,7 +34,8 @@ def combine(
     left: tuple[NDArray[np.float64], Splits],
     right: tuple[NDArray[np.float64], Splits],
     tolerance: float,
-) -> tuple[NDArray[np.float64], Choices]:
+    is_late: Callable[[], bool],
+) -> tuple[NDArray[np.float64], Choices] | None:
     """Fewest errors for every box and entry.
 
     Of equally good ways one that spends fewer changes is chosen.
@@ -42,27 +47,37 @@ def combine(
         left: Tables of the left child's boxes, ``[n_boxes, size]``, and their description.
         right: Likewise.
         tolerance: Differences of errors that are rounding.
+        is_late: Whether to give up; asked now and then.
 
     Returns:
         Errors, float64 ``[n_boxes, size]``, and how they are reached. Entries that cannot be met are inf; entries
-        that nobody asked for mean nothing.
+        that nobody asked for mean nothing. ``None`` if it was given up.
     """
     shape = (len(boxes.start) - 1, splits.size)
     errors = np.full(shape, np.inf)
     choices = Choices(np.full(shape, NO_MOVE, dtype=np.int32), np.zeros(shape, dtype=np.int32))
-    _combine(
-        boxes.need, moves, splits.triples, splits.start, splits.n_prunings, splits.fewer,
-        left[0], left[1].shape_only, right[0], right[1].shape_only, tolerance, errors, choices.move, choices.triple,
-    )  # fmt: skip
+    steps = np.cumsum(np.diff(moves.start)) * int(np.diff(splits.start).max())
+    first = 0
+    while first < shape[0]:
+        if is_late():
+            return None
+        done = steps[first - 1] if first > 0 else 0
+        last = max(first + 1, int(np.searchsorted(steps, done + _SLICE, side="right")))
+        _combine(
+            first, last, boxes.need, moves, splits.triples, splits.start, splits.n_prunings, splits.fewer,
+            left[0], left[1].shape_only, right[0], right[1].shape_only, tolerance,
+            errors, choices.move, choices.triple,
+        )  # fmt: skip
+        first = last
     return errors, choices
 
 
 @njit(cache=True, nogil=True)
 def _combine(  # type: ignore[no-untyped-def]
-    need, moves, triples, case_start, n_prunings, fewer, left, shape_left, right, shape_right, tolerance,
+    first, last, need, moves, triples, case_start, n_prunings, fewer, left, shape_left, right, shape_right, tolerance,
     errors, chosen, chosen_triple,
 ):  # fmt: skip
-    for i in range(errors.shape[0]):
+    for i in range(first, last):
         best = errors[i]
         for number in range(moves.start[i], moves.start[i + 1]):
             case = moves.case[number]

@@ -29,8 +29,9 @@ from thrifty.solvers.trees.boxes import (
     point_table,
     some_boxes,
 )
+from thrifty.solvers.trees.cases import Moves, room_for_moves, take_moves
 from thrifty.solvers.trees.combination import Choices, combine
-from thrifty.solvers.trees.expansion import CutPlace, Moves, Workspace, expand, room_for_moves, take_moves
+from thrifty.solvers.trees.expansion import CutPlace, Workspace, expand
 from thrifty.solvers.trees.problem import Problem
 from thrifty.solvers.trees.ranks import MISSING
 from thrifty.solvers.trees.sides import empty_sums
@@ -41,10 +42,9 @@ Progress = Callable[[int], None]
 
 _MOVE_BYTES = 40
 _CHILD_BYTES = 64
+_LEAF_TABLE_BYTES = 64e6
 _SLICE = 500_000
 """Moves between two looks at the clock."""
-
-_LEAF_TABLE_BYTES = 64e6
 
 
 class Lot(NamedTuple):
@@ -95,7 +95,7 @@ class DynamicProgramme:
             leaf_floor: Rows and weight asked of a leaf that replaces a subtree.
             time_limit: Seconds from now.
             memory_limit_mb: Memory for boxes and choices.
-            progress: Called with the number of states so far, now and then.
+            progress: Called with the number of states so far.
         """
         self.problem, self.kinds = problem, kinds
         topology, table = problem.topology, problem.table
@@ -158,29 +158,38 @@ class DynamicProgramme:
             return errors, lots
         cut = self._place(v)
         n_changes, n_children = self._bounds(v, boxes)
+        left, right = int(topology.left[v]), int(topology.right[v])
         first = 0
         while first < n:
             last = self._as_many_as_fit(first, n_changes, n_children)
             lot = some_boxes(boxes, first, last)
             expanded = self._expand(v, lot, cut, n_changes[first:last], n_children[first:last])
             if expanded is None:
-                errors[first:] = least_errors(some_boxes(boxes, first, n), self._points.unavoidable)[:, None]
-                errors[first:] += splits.shape_only
                 break
             moves, below = expanded
             held = _n_bytes(moves) + _n_bytes(below[0]) + _n_bytes(below[1])
             self._held += held
-            left, right = int(topology.left[v]), int(topology.right[v])
             on_left, lots_left = yield left, below[0]
             on_right, lots_right = yield right, below[1]
             self._held -= held
-            errors[first:last], choices = combine(
+            combined = combine(
                 lot, moves, splits, (on_left, self.splits[left]), (on_right, self.splits[right]),
-                self.problem.table.tolerance,
+                self.problem.table.tolerance, self._is_late,
             )  # fmt: skip
-            lots.append(self._remember(first, choices, moves, lots_left, lots_right))
+            if combined is None:
+                break
+            errors[first:last] = combined[0]
+            lots.append(self._remember(first, combined[1], moves, lots_left, lots_right))
             first = last
+        if first < n:  # the time ran out
+            least = least_errors(some_boxes(boxes, first, n), self._points.unavoidable)
+            errors[first:] = least[:, None] + splits.shape_only
         return errors, lots
+
+    def _is_late(self) -> bool:
+        if self._deadline is not None and perf_counter() > self._deadline:
+            self.is_cut_short = True
+        return self.is_cut_short
 
     def _place(self, v: int) -> CutPlace:
         problem, topology, splits = self.problem, self.problem.topology, self.splits[v]
@@ -213,22 +222,25 @@ class DynamicProgramme:
 
     def _bounds(self, v: int, boxes: Boxes) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """At most how many moves each box has, and how many boxes it hands to each child; ``[n]`` and ``[n, 2]``."""
-        splits, size = self.splits[v], np.diff(boxes.start)
-        left, right = int(self.problem.topology.left[v]), int(self.problem.topology.right[v])
+        topology, splits, size = self.problem.topology, self.splits[v], np.diff(boxes.start)
         n_moves = np.full(len(size), 4, dtype=np.int64)
         n_children = np.full((len(size), 2), 2, dtype=np.int64)
         for q, kind in enumerate(self.kinds):
             if splits.unit[q] < 0:
                 continue
-            tests = np.zeros(len(size), dtype=np.int64)
+            sweeps, tests, is_deep = 0, np.zeros(len(size), dtype=np.int64), np.zeros(len(size), dtype=np.bool_)
             for j in np.flatnonzero(kind.allowed[v]):
                 turns = 1 + int(kind.turns_missing and self._has_missing[j])
+                sweeps += turns
                 tests += turns * (np.minimum(size, self.problem.table.domain_sizes[j]) + 1)
-            n_moves += tests * boxes.need[:, splits.unit[q]]
-            for side, (needs, child) in enumerate(((splits.needs_left, left), (splits.needs_right, right))):
+            for side, (needs, child) in enumerate(
+                ((splits.needs_left, topology.left[v]), (splits.needs_right, topology.right[v]))
+            ):
                 asked = needs[1 + q, 1:]
                 deep = boxes.need[:, asked[asked >= 0]].any(axis=1) | (self.splits[child].n_prunings > 1)
                 n_children[:, side] += tests * (deep & boxes.need[:, splits.unit[q]])
+                is_deep |= deep
+            n_moves += (sweeps + tests * is_deep) * boxes.need[:, splits.unit[q]]
         return n_moves, n_children
 
     def _as_many_as_fit(self, first: int, n_moves: NDArray[np.int64], n_children: NDArray[np.int64]) -> int:
@@ -255,8 +267,7 @@ class DynamicProgramme:
         ends = np.searchsorted(np.cumsum(n_moves), np.arange(_SLICE, int(n_moves.sum()) + _SLICE, _SLICE), side="left")
         first, count = 0, 0
         for last in np.minimum(ends + 1, n):
-            if self._deadline is not None and perf_counter() > self._deadline:
-                self.is_cut_short = True
+            if self._is_late():
                 return None
             if last > first:
                 count = expand(first, last, boxes, cut, self._points, work, moves, count, collected[0], collected[1])

@@ -15,13 +15,11 @@ from numba import njit
 from numpy.typing import NDArray
 
 from thrifty.solvers.trees.boxes import EVERYTHING, find_or_add
+from thrifty.solvers.trees.cases import SETTLED
 from thrifty.solvers.trees.ranks import BELOW_ALL, MISSING
 from thrifty.solvers.trees.sides import SideSums, fill_sides, in_order, side_sum
 from thrifty.solvers.trees.splits import CHANGE, KEEP, RAISE_LEFT, RAISE_RIGHT, REPLACE
 from thrifty.solvers.trees.sweep import Floors, LeafCounts
-
-SETTLED = -1
-"""Child whose errors are known: the move holds them."""
 
 
 class CutPlace(NamedTuple):
@@ -45,43 +43,6 @@ class CutPlace(NamedTuple):
     least_rows: NDArray[np.int64]  # rows that a leaf in the cut's place, the left and the right subtree must hold
     least_weight: NDArray[np.float64]  # likewise weight
     tolerance: float  # differences of errors that are rounding
-
-
-class Moves(NamedTuple):
-    """What may happen at each box of a cut; those of box ``i`` are ``start[i] .. start[i + 1] - 1``."""
-
-    start: NDArray[np.int64]
-    case: NDArray[np.int8]
-    feature: NDArray[np.int32]
-    rank: NDArray[np.int32]
-    missing_left: NDArray[np.bool_]
-    child: NDArray[np.int32]  # [n_moves, 2], numbers of the boxes at the left and right child, or SETTLED
-    errors: NDArray[np.float64]  # [n_moves, 2], errors of a settled child
-
-
-def room_for_moves(n_boxes: int, n_moves: int) -> Moves:
-    """Room for ``n_moves`` moves of ``n_boxes`` boxes."""
-    return Moves(
-        start=np.zeros(n_boxes + 1, dtype=np.int64),
-        case=np.empty(n_moves, dtype=np.int8),
-        feature=np.empty(n_moves, dtype=np.int32),
-        rank=np.empty(n_moves, dtype=np.int32),
-        missing_left=np.empty(n_moves, dtype=np.bool_),
-        child=np.empty((n_moves, 2), dtype=np.int32),
-        errors=np.empty((n_moves, 2)),
-    )
-
-
-def take_moves(moves: Moves, which: NDArray[np.integer]) -> Moves:
-    """Some moves, without regard to their boxes."""
-    return moves._replace(
-        case=moves.case[which],
-        feature=moves.feature[which],
-        rank=moves.rank[which],
-        missing_left=moves.missing_left[which],
-        child=moves.child[which],
-        errors=moves.errors[which],
-    )
 
 
 class Workspace(NamedTuple):
@@ -158,16 +119,19 @@ def _sweep(i, j, here, wanted, cut, table, work, moves, n_moves, left, right):  
         turns = turns or (wanted[q] and cut.allowed[q, j] and cut.turns_missing[q])
     for turn in range(2 if n > m and turns else 1):
         missing_left = cut.missing_left != (turn == 1)
-        low, high = fill_sides(ordered, m, missing_left, cut, table, work)
+        opens = cut.prunes[0] or (j == cut.feature and turn == 0 and work.is_deep[:, 0].any())
+        for q in range(len(wanted)):
+            opens = opens or (wanted[q] and cut.allowed[q, j] and work.is_deep[:, 1 + q].any())
+        low, high = fill_sides(ordered, m, missing_left, opens, cut, table, work)
         if j == cut.feature and turn == 0:
             p = 0
             while p < m and ranks[ordered[p]] <= cut.rank:
                 p += 1
-            n_moves = _add(KEEP, p, p, i, j, ranks, ordered, m, missing_left, low, high, cut, work,
+            n_moves = _add(np.int64(KEEP), p, p, i, j, ranks, ordered, m, missing_left, low, high, cut, work,
                            moves, n_moves, left, right)  # fmt: skip
         for q in range(len(wanted)):
             if wanted[q] and cut.allowed[q, j] and (turn == 0 or cut.turns_missing[q]):
-                n_moves = _add(CHANGE + q, 0, m, i, j, ranks, ordered, m, missing_left, low, high, cut, work,
+                n_moves = _add(CHANGE + q, np.int64(0), m, i, j, ranks, ordered, m, missing_left, low, high, cut, work,
                                moves, n_moves, left, right)  # fmt: skip
     return n_moves
 
@@ -176,7 +140,8 @@ def _sweep(i, j, here, wanted, cut, table, work, moves, n_moves, left, right):  
 def _prune(i, here, cut, table, work, moves, n_moves, left, right):  # type: ignore[no-untyped-def]
     """The moves of box ``i`` that remove the cut: a leaf in its place, or one of its children."""
     m = len(here)
-    low, high = fill_sides(here, m, True, cut, table, work)
+    yes, no, none, everything = np.bool_(True), np.bool_(False), np.int64(0), np.int64(EVERYTHING)
+    low, high = fill_sides(here, m, yes, yes, cut, table, work)  # numba compiles anew for each literal argument
     sums = work.sums
     if sums.rows[m] >= cut.least_rows[0] and sums.weight[m] >= cut.least_weight[0]:
         moves.case[n_moves], moves.feature[n_moves] = REPLACE, EVERYTHING
@@ -185,10 +150,26 @@ def _prune(i, here, cut, table, work, moves, n_moves, left, right):  # type: ign
         n_moves += 1
     ranks = table.ranks[0]  # not looked at
     n_moves = _add(
-        RAISE_LEFT, m, m, i, EVERYTHING, ranks, here, m, True, low, m, cut, work, moves, n_moves, left, right
+        np.int64(RAISE_LEFT), m, m, i, everything, ranks, here, m, yes, low, m, cut, work, moves, n_moves, left, right
     )
     return _add(
-        RAISE_RIGHT, 0, 0, i, EVERYTHING, ranks, here, m, False, 0, high, cut, work, moves, n_moves, left, right
+        np.int64(RAISE_RIGHT),
+        none,
+        none,
+        i,
+        everything,
+        ranks,
+        here,
+        m,
+        no,
+        none,
+        high,
+        cut,
+        work,
+        moves,
+        n_moves,
+        left,
+        right,
     )
 
 
@@ -198,11 +179,20 @@ def _add(  # type: ignore[no-untyped-def]
 ):  # fmt: skip
     """Write the moves with ``first .. last`` of the ``m`` swept points on the left, where that splits no equal ranks.
 
-    None is written of which a side cannot hold what its leaves must. The other child of a raised one gets nothing and
-    is settled without errors. All is done in this one loop, as handing workspaces on costs more than a step of it.
+    None is written of which a side cannot hold what its leaves must; of those with both sides settled, only the best.
+    The other child of a raised one gets nothing and is settled without errors. All is done in this one loop, as
+    handing workspaces on costs more than a step of it.
     """
     sums, n = work.sums, len(ordered)
     row = max(0, case - CHANGE + 1)
+    settled, settled_errors = np.int64(-1), np.inf  # number of the best such move, so far
+    if first < last and not (cut.prunes[0] or work.is_deep[0, row] or work.is_deep[1, row]):
+        fewest, best = np.inf, last + 1
+        for p in range(max(first, low), min(last, high) + 1):
+            errors = sums.errors[0, p] + sums.errors[1, m - p]
+            if errors < fewest and (p in (0, m) or ranks[ordered[p - 1]] != ranks[ordered[p]]):
+                fewest, best = errors, p
+        first, last = best, min(best, last)
     for p in range(first, last + 1):
         if 0 < p < m and first < last and ranks[ordered[p - 1]] == ranks[ordered[p]]:
             continue
@@ -232,11 +222,19 @@ def _add(  # type: ignore[no-untyped-def]
                 errors_right, is_open_right = standing, is_open
         if not fits:
             continue
+        number = n_moves
+        if not (is_open_left or is_open_right):
+            if errors_left + errors_right >= settled_errors:
+                continue
+            settled_errors = errors_left + errors_right
+            if settled >= 0:
+                number = settled
+            settled = number
         rank = ranks[ordered[p - 1]] if p > 0 else BELOW_ALL
-        moves.case[n_moves], moves.feature[n_moves], moves.rank[n_moves] = case, j, rank
-        moves.missing_left[n_moves] = missing_left
-        moves.errors[n_moves, 0], moves.errors[n_moves, 1] = errors_left, errors_right
-        moves.child[n_moves, 0] = moves.child[n_moves, 1] = SETTLED
+        moves.case[number], moves.feature[number], moves.rank[number] = case, j, rank
+        moves.missing_left[number] = missing_left
+        moves.errors[number, 0], moves.errors[number, 1] = errors_left, errors_right
+        moves.child[number, 0] = moves.child[number, 1] = SETTLED
         if is_open_left:
             size = p + (n - m if missing_left else 0)
             moves.child[n_moves, 0] = _refer(
@@ -249,7 +247,7 @@ def _add(  # type: ignore[no-untyped-def]
                 side_sum(sums.key[1], 1, p, m, n, not missing_left),
                 m - p + (0 if missing_left else n - m), i, j, rank, missing_left, work.need_right[row], right,
             )  # fmt: skip
-        n_moves += 1
+        n_moves += number == n_moves
     return n_moves
 
 

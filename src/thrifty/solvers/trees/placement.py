@@ -8,9 +8,9 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from thrifty.solvers.trees.cases import SETTLED
 from thrifty.solvers.trees.dynamic import DynamicProgramme, Lot
 from thrifty.solvers.trees.edits import Edit, apply_edits
-from thrifty.solvers.trees.expansion import SETTLED
 from thrifty.solvers.trees.ranks import BELOW_ALL, MISSING
 from thrifty.solvers.trees.splits import CHANGE, RAISE_LEFT, RAISE_RIGHT, REPLACE
 from thrifty.solvers.trees.topology import NO_NODE

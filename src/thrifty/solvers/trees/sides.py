@@ -69,8 +69,10 @@ def in_order(points, place, order):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def fill_sides(ordered, m, missing_left, cut, table, work):  # type: ignore[no-untyped-def]
+def fill_sides(ordered, m, missing_left, opens, cut, table, work):  # type: ignore[no-untyped-def]
     """Fill the sums of a sweep: the first ``m`` points one by one, the rest (missing values) on one side throughout.
+
+    Unless ``opens``, errors alone: no side can then be anything but settled.
 
     Returns:
         The first and the last number of swept points on the left at which the subtree on the left, that on the
@@ -107,6 +109,8 @@ def fill_sides(ordered, m, missing_left, cut, table, work):  # type: ignore[no-u
                 low = met
             else:
                 high = m - met
+    if not opens:
+        return low, high
     sums.unavoidable[0] = 0.0
     sums.rows[0] = 0
     sums.weight[0] = 0.0

@@ -100,16 +100,21 @@ def all_splits(topology: Topology, kinds: tuple[Kind, ...], n_replace: int, n_ra
     changeable = [_sum_up_cuts(topology, kind.allowed) for kind in kinds]
     n_cuts = topology.subtree_cuts
     found: dict[int, Splits] = {}
+    alike: dict[tuple[object, ...], Splits] = {}  # a chain has hundreds of cuts, and few different tables
     for v in topology.preorder[::-1]:
         caps = [min(kind.budget, int(total[v])) for kind, total in zip(kinds, changeable, strict=True)]
         caps += [min(n_replace, int(n_cuts[v])), min(n_raise, int(n_cuts[v]))]
         shape = tuple(cap + 1 for cap in caps)
         if n_cuts[v] == 0:
-            found[v] = _leaf(shape)
+            found[v] = alike.setdefault((), _leaf(shape))
         else:
             left, right = int(topology.left[v]), int(topology.right[v])
             may = [bool(kind.allowed[v].any()) for kind in kinds]
-            found[v] = _cut(shape, found[left], found[right], int(n_cuts[left]), int(n_cuts[right]), may)
+            sizes = (int(n_cuts[left]), int(n_cuts[right])) if n_replace or n_raise else (0, 0)
+            key = (shape, id(found[left]), id(found[right]), sizes, tuple(may))
+            if key not in alike:
+                alike[key] = _cut(shape, found[left], found[right], *sizes, may)
+            found[v] = alike[key]
     return [found[v] for v in range(topology.n_nodes)]
 
 
