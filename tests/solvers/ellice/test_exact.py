@@ -305,3 +305,21 @@ def test_refit_centre_also_asks_the_deployed_model(cancer):
     result = ElliCE(weak, epsilon=1e-4, center="refit").fit(X, y).explain(X[weak.predict(X) == 0][:10])
     assert (weak.decision_function(result.counterfactuals.to_numpy(float)) >= 0).all()
     assert (result.worst_logit >= 0).all()
+
+
+def test_the_true_set_is_kept_to_when_asked(cancer):
+    """The ellipsoid is not always the more cautious; with certify='rashomon' the exact check never fails."""
+    from thrifty.solvers.ellice import make_ensemble
+
+    X, y, model = cancer
+    persons = X[y == 0][:12]
+    plain = ElliCE(model, epsilon=0.01, bounds=None).fit(X, y).explain(persons)
+    strict = ElliCE(model, epsilon=0.01, bounds=None, certify="rashomon").fit(X, y).explain(persons)
+    true = make_ensemble("rashomon", model, X, y, 0.01)
+    assert (true.logits(plain.counterfactuals, 1) < 0).any()
+    assert (true.logits(strict.counterfactuals, 1) >= 0).all()
+    assert (strict.distance >= plain.distance - 1e-9).all()
+    assert (strict.distance <= 1.3 * plain.distance).all()
+    assert (strict.worst_logit >= 0).all()
+    with pytest.raises(ValueError, match="certify is 'rashomon', which needs"):
+        ElliCE(model, certify="rashomon", sparsity=2).fit(X, y)

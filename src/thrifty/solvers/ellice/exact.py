@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -69,6 +70,35 @@ def branch_and_bound(problem: Problem, row: Row, effort: Effort, *, explain: boo
         explain: Where there is no answer, work out by how much it is missed.
     """
     return _Search(problem, row, effort, explain).run()
+
+
+def solve_on_true_set(
+    problem: Problem, row: Row, effort: Effort, worst: Callable[[Row], Float[np.ndarray, " m"]], *, rounds: int = 60
+) -> Answer:
+    """Return the nearest row that the whole true Rashomon set accepts (and the ellipsoid too), by cutting planes.
+
+    The worst true model of an answer that fails is a linear limit that every answer must keep to; solved again with
+    it, the next answer is the nearest under all limits found so far, so the first that does not fail is the nearest.
+
+    Args:
+        problem: Of a linear model.
+        row: One encoded person.
+        effort: Of each solve.
+        worst: From an encoded row to the parameters of the model in the true set that is worst for it.
+        rounds: Cuts at most; past them the last answer is not handed out.
+    """
+    sign = problem.sign
+    for _ in range(rounds):
+        answer = solve_exact(problem, row[None], effort)[0]
+        if answer.row is None:
+            return answer
+        theta = worst(answer.row)
+        if sign * (float(theta[:-1] @ answer.row + theta[-1]) - problem.threshold) >= 0:
+            return answer
+        right = sign * (float(theta[-1]) - problem.threshold) - MARGIN
+        A, b = np.vstack([problem.region.A, -sign * theta[None, :-1]]), np.append(problem.region.b, right)
+        problem = replace(problem, region=replace(problem.region, A=A, b=b))
+    return Answer(None, "not_found", f"the true Rashomon set was not satisfied after {rounds} cuts")
 
 
 def _project(problem: Problem, rows: Encoded) -> Encoded:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -31,7 +31,7 @@ from thrifty.solvers.ellice.ellipsoid import (
 )
 from thrifty.solvers.ellice.encoding import Encoded, Encoding
 from thrifty.solvers.ellice.errors import EpsilonTooLargeError
-from thrifty.solvers.ellice.exact import Effort, solve_exact
+from thrifty.solvers.ellice.exact import Effort, solve_exact, solve_on_true_set
 from thrifty.solvers.ellice.geometry import Ellipsoid
 from thrifty.solvers.ellice.logistic import with_constant
 from thrifty.solvers.ellice.nearest import Candidates, solve_nearest
@@ -39,6 +39,7 @@ from thrifty.solvers.ellice.problem import Answer, Preset, Problem, SolveAll, al
 from thrifty.solvers.ellice.reading import Reading, read_model
 from thrifty.solvers.ellice.result import RecourseResult
 from thrifty.solvers.ellice.supports import Sparsity
+from thrifty.solvers.ellice.true_rashomon import worst_true_model
 
 Method = Literal["auto", "exact", "gradient", "data"]
 
@@ -68,6 +69,8 @@ class ElliCE:
             outside).
         l2: λ of the objective.
         epsilon_mode: ``"absolute"``, or ``"relative"`` to the objective.
+        certify: ``"ellipsoid"``; or, for the exact solver, ``"rashomon"``: answers are the nearest that also the true
+            set of models with objective at most ε above the centre's accepts, not only its ellipsoid.
         center: ``"as_is"``, or ``"refit"`` the last layer (the deployed model must then agree too).
         solver: Of cone programmes: ``"clarabel"``, ``"bisection"`` (needs nothing else; slower), ``"auto"``.
         max_combinations: How much branching over categories one person may take.
@@ -114,6 +117,7 @@ class ElliCE:
         l2: float = 1e-3,
         epsilon_mode: EpsilonMode = "absolute",
         center: Center = "as_is",
+        certify: Literal["ellipsoid", "rashomon"] = "ellipsoid",
         solver: Solver = "auto",
         max_combinations: int = 512,
         preset: Preset = "closest",
@@ -135,6 +139,7 @@ class ElliCE:
         self.l2 = l2
         self.epsilon_mode = epsilon_mode
         self.center = center
+        self.certify = certify
         self.solver = solver
         self.max_combinations = max_combinations
         self.preset = preset
@@ -329,6 +334,8 @@ class ElliCE:
             raise ValueError(f"solver is {self.solver!r}; it is 'auto', 'clarabel' or 'bisection'")
         if self.preset not in ("closest", "library", "paper"):
             raise ValueError(f"preset is {self.preset!r}; it is 'closest', 'library' or 'paper'")
+        if self.certify not in ("ellipsoid", "rashomon"):
+            raise ValueError(f"certify is {self.certify!r}; it is 'ellipsoid' or 'rashomon'")
         check_distance(self.distance)
         supports.check_sparsity(self.sparsity)
         _check_count(self.n_counterfactuals)
@@ -349,6 +356,8 @@ class ElliCE:
             raise ValueError(
                 "distance is 'sparse', which is for method='data'; otherwise keep changes few with sparsity="
             )
+        if self.certify == "rashomon" and (self.method_ != "exact" or self.sparsity is not None):
+            raise ValueError("certify is 'rashomon', which needs method='exact' (a linear model), without sparsity")
         if self.sparsity is not None and self.method_ == "data":
             raise ValueError("sparsity is for method 'exact' or 'gradient'; for 'data' use distance='sparse'")
 
@@ -398,6 +407,10 @@ class ElliCE:
 
     def _solve(self, problem: Problem, rows: Encoded, k: int) -> list[list[Answer]]:
         valid = already_valid(problem, rows)
+        if self.certify == "rashomon":
+            worst = self._worst_true_model(problem.sign)
+            for i in np.flatnonzero(valid):
+                valid[i] = problem.sign * (np.append(rows[i], 1.0) @ worst(rows[i]) - problem.threshold) >= 0
         answers: list[list[Answer]] = [
             [Answer(row, "already_valid")] if ok else [] for row, ok in zip(rows, valid, strict=True)
         ]
@@ -416,6 +429,10 @@ class ElliCE:
     def _solver(self) -> SolveAll:
         if self.method_ == "exact":
             effort = Effort(self.solver, self.max_combinations)
+            if self.certify == "rashomon":
+                return lambda problem, rows: [
+                    solve_on_true_set(problem, row, effort, self._worst_true_model(problem.sign)) for row in rows
+                ]
             if self.sparsity is None:
                 return partial(solve_exact, effort=effort)
             return lambda problem, rows: [supports.solve_sparse(problem, row, self.sparsity, effort) for row in rows]
@@ -428,6 +445,14 @@ class ElliCE:
             return lambda problem, rows: gradient.solve_gradient(problem, rows, descent, seed)
         most = None if self.sparsity == "min" else int(self.sparsity)
         return lambda problem, rows: gradient.solve_sparse_gradient(problem, rows, most, descent, seed)
+
+    def _worst_true_model(self, sign: int) -> Callable[[NDArray[np.float64]], NDArray[np.float64]]:
+        rashomon = self.rashomon_
+        if rashomon._rows is None:
+            raise ValueError("certify='rashomon' needs the training labels; a saved explainer lacks them: fit again")
+        bound = rashomon.objective_ + rashomon.ellipsoid_.epsilon
+        training, y, theta = rashomon._rows, rashomon._y, rashomon.ellipsoid_.theta
+        return lambda row: worst_true_model(np.append(row, 1.0), sign, training, y, self.l2, bound, theta)
 
     def _certify(
         self,
@@ -515,7 +540,7 @@ class ElliCE:
     def _settings(self) -> dict[str, Any]:
         names = (
             "epsilon", "method", "target", "threshold", "constraints", "distance", "sparsity", "n_counterfactuals",
-            "bounds", "l2", "epsilon_mode", "center", "solver", "max_combinations", "preset", "n_restarts", "head",
+            "bounds", "l2", "epsilon_mode", "center", "certify", "solver", "max_combinations", "preset", "n_restarts", "head",
             "device", "random_state",
         )  # fmt: skip
         return {name: getattr(self, name) for name in names}

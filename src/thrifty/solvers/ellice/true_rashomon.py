@@ -34,7 +34,12 @@ def true_worst_logit(
     """
     if objective(start, training, y, l2) > bound + 1e-12:
         raise ValueError(f"start has an objective above bound={bound:.6g}; the set must hold it")
-    return np.array([_worst(sign * row, training, y, l2, bound, start) @ row for row in rows])
+    return np.array([worst_true_model(row, sign, training, y, l2, bound, start) @ row for row in rows])
+
+
+def worst_true_model(row: Theta, sign: int, training: Rows, y: NDArray, l2: float, bound: float, start: Theta) -> Theta:
+    """Return the model of the true Rashomon set that is worst for a row x̃ (arguments as above)."""
+    return _worst(sign * row, training, y, l2, bound, start)
 
 
 def _worst(row: Theta, training: Rows, y: NDArray, l2: float, bound: float, start: Theta) -> Theta:

@@ -1,0 +1,98 @@
+"""Experiment D: seconds a query, one model, one table (breast cancer, 30 columns)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+
+from thrifty.bench.claims import Measurement
+from thrifty.bench.context import Context
+from thrifty.bench.evidence import Evidence
+from thrifty.solvers.ellice import ElliCE, RashomonEllipsoid
+from thrifty.solvers.ellice.evidence import contenders, tables
+from thrifty.solvers.ellice.evidence.tables import L2
+from thrifty.solvers.ellice.rivals import roar, trex
+
+EPSILON = 0.01
+#: Stability that T:Rex is asked for; the middle of its grid in the frontier experiment.
+TAU = 0.8
+
+
+def show(ctx: Context, evidence: Evidence) -> None:
+    """Time every contender on as many persons as it takes to be fair to it: ours on all, the slow ones on a few."""
+    case = tables.case(ctx, "breast_cancer", ctx.seed, 10_000)
+    many = np.vstack([case.rejected, case.X[case.model.predict(case.X) == 0]])
+    few = many[:2]
+    near = RashomonEllipsoid(EPSILON, L2).fit(case.model, case.X, case.y)
+    exact = ElliCE(case.model, epsilon=EPSILON, l2=L2, bounds=None).fit(case.X, case.y)
+    boxed = ElliCE(case.model, epsilon=EPSILON, l2=L2).fit(case.X, case.y)
+    data = ElliCE(case.model, epsilon=EPSILON, l2=L2, method="data").fit(case.X, case.y)
+    weights = torch.as_tensor(case.theta[:-1])
+
+    def logit(rows: torch.Tensor) -> torch.Tensor:
+        return rows @ weights + float(case.theta[-1])
+
+    def frame(explainer: ElliCE) -> Callable[[np.ndarray], np.ndarray]:
+        return lambda rows: explainer.explain(rows).counterfactuals.to_numpy(float)
+
+    calls: dict[str, tuple[Callable[[np.ndarray], Any], np.ndarray]] = {
+        "ElliCE exact": (frame(exact), many),
+        "ElliCE exact, data bounds": (frame(boxed), many[:20]),
+        "ElliCE data": (frame(data), many[:50]),
+        "T:Rex (k=1000)": (lambda rows: trex(rows, logit, TAU), many[:20]),
+        "ROAR": (lambda rows: roar(rows, case.theta, 0.05), many[:20]),
+    }
+    for name, make, rows in (
+        ("ellice 0.1.4", lambda: contenders.library(case.model, case.X, case.y, EPSILON, L2), few),
+        (
+            "ellice 0.1.4 data",
+            lambda: contenders.library(case.model, case.X, case.y, EPSILON, L2, method="data_supported"),
+            few,
+        ),
+        ("DiCE random", lambda: contenders.dice(case.model, case.X, case.y), few),
+    ):
+        made = ctx.attempt(evidence, name, make, workload="speed")
+        if made is not None:
+            calls[name] = (made, rows)
+    ctx.progress(0, 1, "speed")
+    answers = {}
+    for name, (call, rows) in list(calls.items()):
+        answers[name] = ctx.attempt(evidence, name, lambda call=call, rows=rows: call(rows), workload="speed")  # type: ignore[misc]
+        if answers[name] is None:
+            del calls[name]
+    timed = ctx.time(
+        {name: (lambda call=call, rows=rows: call(rows)) for name, (call, rows) in calls.items()},  # type: ignore[misc]
+        repeats=7 if ctx.full else 3,
+        at_most=60.0 if ctx.full else 6.0,
+    )
+    seconds, missed = {}, {}
+    for name, timing in timed.items():
+        rows = calls[name][1]
+        seconds[name] = Measurement.of([1e3 * value / len(rows) for value in timing.seconds.values], "ms", timed=True)
+        answer = np.asarray(answers[name])
+        fine = np.isfinite(answer).all(axis=1)
+        fine[fine] = near.robust_logit(answer[fine]) >= 0
+        missed[name] = float(1 - fine.mean())
+        evidence.row(
+            name,
+            {
+                "time a query": seconds[name],
+                "certified": Measurement.of(float(fine.mean()), ""),
+                "mean L2": Measurement.of(float(np.nanmean(np.linalg.norm(answer - rows, axis=1))), ""),
+                "threads": Measurement.of(timing.threads, "threads", timed=True),
+            },
+            workload="speed",
+        )
+    for claim, ours, rival in (
+        ("speed-vs-library", "ElliCE exact", "ellice 0.1.4"),
+        ("data-speed-vs-library", "ElliCE data", "ellice 0.1.4 data"),
+        ("speed-vs-trex", "ElliCE exact", "T:Rex (k=1000)"),
+    ):
+        if ours in seconds and rival in seconds:
+            evidence.measured(claim, seconds[rival].over(seconds[ours]), gate=([missed[ours]], [missed[rival]]))
+    for claim, rival in (("speed-vs-dice", "DiCE random"), ("speed-vs-roar", "ROAR")):
+        if rival in seconds:
+            evidence.measured(claim, seconds[rival].over(seconds["ElliCE exact"]))
