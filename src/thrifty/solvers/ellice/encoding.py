@@ -80,6 +80,11 @@ class Encoding:
             by_column.setdefault(slot.column, []).append(position)
         #: Encoded columns of each raw column that the model uses.
         self.positions = {column: tuple(found) for column, found in by_column.items()}
+        #: Raw columns that are numbers which the model sees once, and their encoded columns.
+        self.plain = [
+            column for column, found in self.positions.items() if len(found) == 1 and self.slots[found[0]].level is None
+        ]
+        self._plain_at = np.array([self.positions[column][0] for column in self.plain], dtype=np.intp)
         #: Categories, by raw column.
         self.groups = {
             column: Group(
@@ -174,18 +179,15 @@ class Encoding:
             ValueError: A number is not finite, or a category has a level that the model has not seen.
         """
         encoded = np.empty((len(frame), self.width))
+        numbers = self._numbers(frame, self.plain)
+        encoded[:, self._plain_at] = numbers * self.slope[self._plain_at] + self.offset[self._plain_at]
         for column, positions in self.positions.items():
+            if len(positions) == 1 and column not in self.groups:
+                continue
             values = frame.iloc[:, column].to_numpy()
             group = self.groups.get(column)
             if group is None:
-                try:
-                    numbers = values.astype(float)
-                except (TypeError, ValueError):
-                    raise ValueError(
-                        f"column {self.names[column]!r} should hold numbers; it holds {values[:3]}"
-                    ) from None
-                if not np.isfinite(numbers).all():
-                    raise ValueError(f"column {self.names[column]!r} has values that are not finite")
+                numbers = self._numbers(frame, [column])[:, 0]
                 for j in positions:
                     encoded[:, j] = numbers * self.slope[j] + self.offset[j]
                 continue
@@ -199,6 +201,25 @@ class Encoding:
                 encoded[:, j] = (values == level) * self.slope[j] + self.offset[j]
         return encoded
 
+    def _numbers(self, frame: Any, columns: list[int]) -> Float[np.ndarray, "n k"]:
+        """Return raw columns as float64.
+
+        Raises:
+            ValueError: One holds something else, or something that is not finite.
+        """
+        some = frame if len(columns) == frame.shape[1] else frame.iloc[:, columns]
+        try:
+            numbers = np.asarray(some, dtype=float)
+        except (TypeError, ValueError):
+            for column in columns:
+                if not is_number(frame.dtypes.iloc[column]):
+                    name, values = self.names[column], frame.iloc[:3, column].tolist()
+                    raise ValueError(f"column {name!r} should hold numbers; it holds {values}") from None
+            raise
+        if (bad := np.flatnonzero(~np.isfinite(numbers).all(axis=0))).size:
+            raise ValueError(f"column {self.names[columns[bad[0]]]!r} has values that are not finite")
+        return numbers
+
     def decode(self, encoded: Encoded, like: Any) -> Any:
         """Return raw rows; columns that the model ignores, and values that did not change, are taken from ``like``.
 
@@ -208,6 +229,15 @@ class Encoding:
         """
         pd = require("pandas", extra="tabular")
         was = self.encode(like)
+        if len(self.plain) == len(self.names):  # numbers only: all at once
+            moved = encoded[:, self._plain_at]
+            before = self._numbers(like, self.plain)
+            now = np.where(
+                moved == was[:, self._plain_at],
+                before,
+                (moved - self.offset[self._plain_at]) / self.slope[self._plain_at],
+            )
+            return pd.DataFrame(now[:, np.argsort(self.plain)], index=like.index, columns=list(self.names))
         columns: dict[str, Any] = {}
         lost = np.isnan(encoded).any(axis=1) if self.width else np.zeros(len(encoded), bool)
         for column, name in enumerate(self.names):
@@ -248,7 +278,7 @@ class Encoding:
 
 def is_number(values: ArrayLike) -> bool:
     """Tell whether a column holds numbers (True and False count as such)."""
-    dtype = getattr(values, "dtype", None)
+    dtype = getattr(values, "dtype", values)
     return bool(dtype is not None and getattr(dtype, "kind", "O") in "iufb")
 
 

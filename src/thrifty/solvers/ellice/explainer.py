@@ -540,8 +540,8 @@ class ElliCE:
     def _settings(self) -> dict[str, Any]:
         names = (
             "epsilon", "method", "target", "threshold", "constraints", "distance", "sparsity", "n_counterfactuals",
-            "bounds", "l2", "epsilon_mode", "center", "certify", "solver", "max_combinations", "preset", "n_restarts", "head",
-            "device", "random_state",
+            "bounds", "l2", "epsilon_mode", "center", "certify", "solver", "max_combinations", "preset", "n_restarts",
+            "head", "device", "random_state",
         )  # fmt: skip
         return {name: getattr(self, name) for name in names}
 

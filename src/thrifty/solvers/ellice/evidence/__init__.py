@@ -90,6 +90,7 @@ CLAIMS = (
         about="time",
         unit="ratio",
         contenders=("ElliCE exact", "DiCE random"),
+        budget="full",
     ),
     Claim(
         id="speed-vs-roar",
