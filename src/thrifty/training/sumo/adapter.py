@@ -189,14 +189,15 @@ def extract_lora(
     return adapter
 
 
+def is_linear_name(name: str) -> bool:
+    """Guess from a parameter's name alone whether it is a linear layer's weight inside a block."""
+    return name.endswith(".weight") and not _NOT_LINEAR.search(name)
+
+
 def _weights(model: nn.Module | Mapping[str, Tensor]) -> tuple[Mapping[str, Tensor], set[str], frozenset[str]]:
     """Return the parameters, the names of linear weights, and the modules that store them transposed."""
     if not isinstance(model, nn.Module):
-        linear = {
-            name
-            for name, weight in model.items()
-            if weight.ndim == 2 and name.endswith(".weight") and not _NOT_LINEAR.search(name)
-        }
+        linear = {name for name, weight in model.items() if weight.ndim == 2 and is_linear_name(name)}
         return model, linear, frozenset()
     modules = dict(model.named_modules())
     transposed = frozenset(name for name, module in modules.items() if type(module).__name__ == "Conv1D")

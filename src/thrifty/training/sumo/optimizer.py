@@ -20,6 +20,9 @@ from thrifty.training.sumo.residual import ResidualWatch
 from thrifty.training.sumo.sharded import agreed, local
 from thrifty.training.sumo.step import Step
 
+#: Numbers of projected gradient that a batch holds at once (32 MB in float32).
+BATCH_NUMBERS = 1 << 23
+
 
 class SUMO(Optimizer):
     """Momentum in an adaptive low-rank subspace, orthogonalised exactly.
@@ -56,7 +59,7 @@ class SUMO(Optimizer):
         rounding: How weights of 16 bits are rounded: ``"nearest"``, ``"stochastic"`` (bfloat16) or ``"kahan"`` (one
         more
             buffer of the weight's size and dtype).
-        foreach: Orthogonalise moments of one shape as a batch; ``None``: on an accelerator.
+        foreach: Orthogonalise moments of one shape as a batch; ``None``: yes.
         maximize: Climb instead.
         stagger: Spread the refreshes of the parameters over the interval.
         use_sumo: Whether the matrices of a group are updated by SUMO.
@@ -250,16 +253,8 @@ class SUMO(Optimizer):
     def _step_matrices(self, group: dict[str, Any], indexed: Sequence[tuple[int, Tensor]]) -> None:
         seen = [self._matrix(index, parameter, group) for index, parameter in indexed]
         step = Step(group, self.seed, self._meet_nonfinite, self._watch, self._report if self.diagnostics else None)
-        foreach = group["foreach"]
-        if foreach is None:
-            foreach = seen[0].weight.device.type != "cpu"
-        together = [matrix for matrix in seen if foreach or matrix.shards]
-        # Batches hold one device and dtype; what is spread over ranks shares collectives even without foreach.
-        for key in dict.fromkeys((m.weight.device, m.weight.dtype) for m in together):
-            step([matrix for matrix in together if (matrix.weight.device, matrix.weight.dtype) == key])
-        for matrix in seen:
-            if not (foreach or matrix.shards):
-                step([matrix])
+        for batch in _batches(seen, group["foreach"] is not False):
+            step(batch)
 
     def _matrix(self, index: int, parameter: Tensor, group: dict[str, Any]) -> Matrix:
         state, name = self.state[parameter], self.name_of(index)
@@ -317,6 +312,28 @@ class SUMO(Optimizer):
                 f"there it is cut to {smaller}, and SUMO becomes momentum orthogonalised in full (said once)",
                 stacklevel=4,
             )
+
+
+def _batches(matrices: Sequence[Matrix], foreach: bool) -> list[list[Matrix]]:
+    """Cut a list into batches of one device and dtype whose projected gradients fit into little memory.
+
+    What is spread over ranks is batched in any case: it shares collectives.
+    """
+    batches: list[list[Matrix]] = []
+    places: dict[tuple[Any, ...], int] = {}
+    filled: dict[tuple[Any, ...], int] = {}
+    for matrix in matrices:
+        # The same on every rank: global shapes, not those of the pieces.
+        numbers = matrix.rank * min(matrix.outputs, matrix.inputs)
+        key = (matrix.weight.device, matrix.weight.dtype, matrix.gradient.dtype, matrix.shards is None)
+        alone = not foreach and matrix.shards is None
+        if alone or key not in filled or filled[key] + numbers > BATCH_NUMBERS:
+            batches.append([])
+            filled[key] = 0
+            places[key] = len(batches) - 1
+        batches[places[key]].append(matrix)
+        filled[key] += numbers
+    return batches
 
 
 def _not_finite(parameter: Tensor) -> Tensor:

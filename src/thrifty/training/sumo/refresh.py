@@ -59,7 +59,7 @@ def exhausted(
         return set()
     inside = squared_norms(asked, [projected[matrix] for matrix in asked], "columns")
     whole = squared_norms(asked, [matrix.gradient for matrix in asked], None)
-    table = torch.stack([torch.stack(pair).float() for pair in zip(inside, whole, strict=True)]).tolist()
+    table = torch.stack([inside, whole], dim=1).tolist()
     threshold = group["energy_threshold"] ** 2
     return {m for m, (some, all_) in zip(asked, table, strict=True) if all_ > 0 and some <= threshold * all_}
 

@@ -39,7 +39,7 @@ class Residual:
 
     Args:
         coefficient: c: a number, or a tensor of one number or of one a column.
-        squared_norm: ‖c G_⊥‖², where the limiter or the warning needs it.
+        squared_norm: ‖c G_⊥‖², where the limiter needs it.
     """
 
     coefficient: float | Tensor
@@ -73,20 +73,14 @@ def outside(
         return _fira(matrices, projected, steps, scale)
     if group["limit_target"] not in ("update", "residual"):
         return [Residual(scale)] * len(matrices)
-    return [Residual(scale, scale**2 * square) for square in squared_outside(matrices, projected)]
+    return [Residual(scale, scale**2 * square) for square in squared_outside(matrices, projected).unbind()]
 
 
-def squared_outside(matrices: Sequence[Matrix], projected: Sequence[Tensor]) -> list[Tensor]:
-    """Return ‖G_⊥‖² = ‖G‖² − ‖Ĝ‖² of each matrix."""
-    squares = [
-        torch.stack([_norm(matrix.gradient, hat.dtype).square(), _norm(hat, hat.dtype).square()])
-        for matrix, hat in zip(matrices, projected, strict=True)
-    ]
+def squared_outside(matrices: Sequence[Matrix], projected: Sequence[Tensor]) -> Tensor:
+    """Return ‖G_⊥‖² = ‖G‖² − ‖Ĝ‖² of each matrix, as a vector."""
     # With spread rows Ĝ is whole on every rank already; with spread columns both are pieces.
-    whole = [square[0] for square in squares]
-    inside = [square[1] for square in squares]
-    pairs = zip(sum_over(None, matrices, whole), sum_over("columns", matrices, inside), strict=True)
-    return [(all_ - some).clamp_min(0) for all_, some in pairs]
+    whole = squared_norms(matrices, [matrix.gradient for matrix in matrices], None)
+    return (whole - squared_norms(matrices, projected, "columns")).clamp_min(0)
 
 
 def _fira(
@@ -139,9 +133,8 @@ class ResidualWatch:
         chosen = [matrices[place] for place in young]
         outside_ = squared_outside(chosen, [hats[place] for place in young])
         inside = squared_norms(chosen, [steps[place] for place in young], "columns")
-        pairs = [torch.stack([a, b]).float() for a, b in zip(outside_, inside, strict=True)]
         limit = TOO_LARGE / abs(group["residual_scale"])
-        for matrix, (rest, step) in zip(chosen, torch.stack(pairs).sqrt().tolist(), strict=True):
+        for matrix, (rest, step) in zip(chosen, torch.stack([outside_, inside], dim=1).sqrt().tolist(), strict=True):
             self._loud[matrix.index] = self._loud.get(matrix.index, 0) + 1 if rest > limit * step else 0
             if self._loud[matrix.index] >= PATIENCE and not self._told:
                 self._told = True
@@ -151,8 +144,3 @@ class ResidualWatch:
                     'residual="fira" or "none", or limit_target="update"',
                     stacklevel=5,
                 )
-
-
-def _norm(tensor: Tensor, dtype: torch.dtype) -> Tensor:
-    norm: Tensor = torch.linalg.vector_norm(tensor, dtype=dtype)
-    return norm

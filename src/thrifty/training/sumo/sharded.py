@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
@@ -57,13 +58,18 @@ class Shards:
         return DTensor.from_local(piece, self.mesh, placements, run_check=False, shape=shape, stride=(shape[1], 1))
 
 
-def is_sharded(tensor: Tensor) -> bool:
-    """Tell whether a tensor is a DTensor."""
+@cache
+def _distributed_tensors() -> tuple[type, ...]:
     if not distributed.is_available():
-        return False
+        return ()
     from torch.distributed.tensor import DTensor
 
-    return isinstance(tensor, DTensor)
+    return (DTensor,)
+
+
+def is_sharded(tensor: Tensor) -> bool:
+    """Tell whether a tensor is a DTensor."""
+    return isinstance(tensor, _distributed_tensors())
 
 
 def local(tensor: Tensor) -> Tensor:
@@ -131,13 +137,13 @@ def sum_over(axis: Axis | None, matrices: Sequence[Matrix], tensors: Iterable[Te
     return results
 
 
-def squared_norms(matrices: Sequence[Matrix], tensors: Sequence[Tensor], axis: Axis | None) -> list[Tensor]:
-    """Return ‖·‖² of one tensor a matrix, over the ranks that share it; in float32 or, for such weights, float64."""
-    squares = [
-        torch.linalg.vector_norm(tensor, dtype=matrix.basis.dtype).square()
-        for matrix, tensor in zip(matrices, tensors, strict=True)
-    ]
-    return sum_over(axis, matrices, squares)
+def squared_norms(matrices: Sequence[Matrix], tensors: Sequence[Tensor], axis: Axis | None) -> Tensor:
+    """Return ‖·‖² of one tensor a matrix, over the ranks that share it, as a vector."""
+    norms = torch._foreach_norm(list(tensors), dtype=matrices[0].basis.dtype)
+    squares = torch.stack(norms).square()
+    return (
+        squares if all(m.shards is None for m in matrices) else torch.stack(sum_over(axis, matrices, squares.unbind()))
+    )
 
 
 def agreed(flags: Sequence[Tensor], parameters: Sequence[Tensor]) -> list[Tensor]:

@@ -78,8 +78,8 @@ class Step:
         """Blocks 3 and 4: limit the growth, and write W ← W − η(α s Q O + c G_⊥) − ηλW."""
         group = self.group
         if group["limit_target"] == "orthogonal" and group["norm_growth_limit"] is not None:
-            norms = [square.sqrt() for square in squared_norms(matrices, updates, "columns")]
-            updates = [polar * _limit(m, norm) for m, norm, polar in zip(matrices, norms, updates, strict=True)]
+            factors = _limit(matrices, squared_norms(matrices, updates, "columns").sqrt())
+            updates = torch._foreach_mul(list(updates), factors.unbind())
         steps = [
             polar * (group["scale"] * shape_scale(group["adjust_lr_fn"], m.outputs, m.inputs, m.rank))
             for m, polar in zip(matrices, updates, strict=True)
@@ -115,17 +115,13 @@ def _projected(matrices: Sequence[Matrix]) -> dict[Matrix, Tensor]:
 
 def _looks(matrices: Sequence[Matrix], tensors: Sequence[Tensor]) -> tuple[list[bool], list[bool]]:
     """Return, for each tensor, whether it holds something not finite, and whether it holds anything but zeros."""
-    peaks = [_peak(tensor) for tensor in tensors]
-    flags = [torch.stack([~peak.isfinite(), peak > 0]).float() for peak in peaks]
-    table = torch.stack(sum_over(None, matrices, flags)).tolist()  # the one synchronisation of a step
+    held = [tensor if tensor.numel() else tensor.new_zeros(1) for tensor in tensors]  # a rank may hold no rows
+    peaks = torch.stack([peak.float() for peak in torch._foreach_norm(held, math.inf)])
+    flags = torch.stack([~peaks.isfinite(), peaks > 0], dim=1).float()
+    if any(matrix.shards for matrix in matrices):
+        flags = torch.stack(sum_over(None, matrices, flags.unbind()))
+    table = flags.tolist()  # the one synchronisation of a step
     return [bool(bad) for bad, _ in table], [bool(some) for _, some in table]
-
-
-def _peak(tensor: Tensor) -> Tensor:
-    if not tensor.numel():
-        return torch.zeros((), device=tensor.device)
-    peak: Tensor = torch.linalg.vector_norm(tensor, ord=math.inf)
-    return peak.float()
 
 
 def _accumulate(matrix: Matrix, hat: Tensor, group: dict[str, Any]) -> Tensor:
@@ -163,23 +159,19 @@ def _limited(
     matrices: Sequence[Matrix], steps: Sequence[Tensor], outside: Sequence[Residual], target: str
 ) -> tuple[list[Tensor], list[Residual]]:
     """Keep the growth of the whole update, or of the residual alone, within the limit."""
-    both = target == "update"
-    inside: Sequence[Tensor | float] = squared_norms(matrices, steps, "columns") if both else [0.0] * len(steps)
-    shorter, rest = [], []
-    for matrix, step, square, residual_ in zip(matrices, steps, inside, outside, strict=True):
-        norm = torch.as_tensor(square + residual_.squared_norm, device=step.device).sqrt()
-        factor = _limit(matrix, norm)
-        shorter.append(step * factor if both else step)
-        rest.append(residual_.times(factor))
-    return shorter, rest
+    squares = squared_norms(matrices, steps, "columns")
+    rest = torch.stack([torch.as_tensor(r.squared_norm, dtype=squares.dtype, device=squares.device) for r in outside])
+    factors = _limit(matrices, (squares + rest if target == "update" else rest).sqrt()).unbind()
+    shorter = [step * factor if target == "update" else step for step, factor in zip(steps, factors, strict=True)]
+    return shorter, [residual_.times(factor) for residual_, factor in zip(outside, factors, strict=True)]
 
 
-def _limit(matrix: Matrix, norm: Tensor) -> Tensor:
-    """Return the factor of Block 3, and remember the norm after it."""
-    remembered = matrix.state["prev_norm"]
-    factor, after = limit_growth(norm, remembered, matrix.group["norm_growth_limit"])
-    remembered.copy_(after)
-    return factor
+def _limit(matrices: Sequence[Matrix], norms: Tensor) -> Tensor:
+    """Return the factors of Block 3, and remember the norms after it."""
+    remembered = [matrix.state["prev_norm"] for matrix in matrices]
+    factors, after = limit_growth(norms, torch.stack(remembered), matrices[0].group["norm_growth_limit"])
+    torch._foreach_copy_(remembered, after.unbind())
+    return factors
 
 
 def _rounding_generator(matrix: Matrix, seed: int) -> torch.Generator | None:

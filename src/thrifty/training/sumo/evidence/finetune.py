@@ -1,0 +1,106 @@
+"""Fine-tuning of a real pretrained model, SmolLM2-135M-Instruct, on Python source (full mode)."""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from thrifty.bench.carried import UnavailableError
+from thrifty.bench.claims import Measurement
+from thrifty.bench.context import Context
+from thrifty.bench.data import smollm2
+from thrifty.bench.evidence import Evidence
+from thrifty.training.sumo import optimizer_state_bytes
+from thrifty.training.sumo.evidence.contenders import make, rates, set_rate
+from thrifty.training.sumo.evidence.language import read_text, schedule
+
+LENGTH, STEPS, RANK, GAP, HELD_OUT = 128, 24, 8, 12, 8
+
+#: Rates on the matrices: each contender's of the byte model, divided alike, as one fine-tunes below pre-training rates.
+NAMES = ("SUMO", "GaLore", "AdamW")
+SHARE = 0.1
+
+
+def show(ctx: Context, evidence: Evidence) -> None:
+    """Train all matrices of the blocks; embeddings (tied to the head) and norms stay frozen for every contender."""
+    from thrifty.training.sumo.evidence.training import LANGUAGE_RATES
+
+    workload = f"SmolLM2-135M on Python source, {STEPS} steps of {LENGTH} tokens, rank {RANK}"
+    found: dict[str, dict[str, float]] = {}
+    for done, name in enumerate(NAMES):
+        ctx.progress(done, len(NAMES), f"{name}: fine-tuning SmolLM2")
+        rate = SHARE * LANGUAGE_RATES[name]
+
+        compute = partial(ctx.once, f"{name}, smollm2", ctx.seed, partial(finetune, name, rate, ctx))
+        try:
+            result = ctx.attempt(evidence, name, compute, workload=workload)
+        except UnavailableError as error:
+            evidence.cannot_show("finetuning-smollm2", str(error))
+            return
+        if result is None:
+            continue
+        found[name] = result
+        evidence.row(
+            name,
+            {
+                "held-out loss": Measurement.of(result["loss"], "nats"),
+                "held-out loss before": Measurement.of(result["before"], "nats"),
+                "state": Measurement.of(result["state"] / 1e6, "MB"),
+                "optimizer step": Measurement.of(result["seconds"], "s", timed=True),
+                "lr": Measurement.of(rate, ""),
+            },
+            workload=workload,
+        )
+    if {"SUMO", "GaLore"} <= set(found):
+        evidence.measured("finetuning-smollm2", Measurement.of(found["SUMO"]["loss"] - found["GaLore"]["loss"], "nats"))
+
+
+def finetune(name: str, rate: float, ctx: Context) -> dict[str, float]:
+    """Fine-tune once; return the loss on held-out source before and after, bytes of state and seconds a step."""
+    model, tokenizer = smollm2.load()
+    model.to(ctx.device).train()
+    for part in (model.get_input_embeddings(), model.get_output_embeddings()):
+        part.requires_grad_(False)
+    for parameter in model.parameters():
+        if parameter.ndim < 2:
+            parameter.requires_grad_(False)
+    text = read_text(ctx.data)
+    rng = np.random.default_rng(ctx.seed)
+    train = _tokens(tokenizer, text.train, STEPS, rng).to(ctx.device)
+    held = _tokens(tokenizer, text.test, HELD_OUT, np.random.default_rng(12345)).to(ctx.device)
+    optimizer = make(name, model, rate, rank=RANK, gap=GAP, seed=ctx.seed)
+    base, seconds, before = rates(optimizer), [], _loss(model, held)
+    for step, row in enumerate(train, start=1):
+        set_rate(optimizer, base, schedule(step, STEPS))
+        optimizer.zero_grad()
+        model(input_ids=row[None], labels=row[None]).loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        began = time.perf_counter()
+        optimizer.step()
+        seconds.append(time.perf_counter() - began)
+    state = sum(optimizer_state_bytes(part)["total"] for part in getattr(optimizer, "parts", [optimizer]))
+    return {"before": before, "loss": _loss(model, held), "state": state, "seconds": float(np.median(seconds))}
+
+
+def _tokens(tokenizer: Any, text: np.ndarray, rows: int, rng: np.random.Generator) -> Tensor:
+    """Cut ``rows`` windows of ``LENGTH`` tokens out of the text, each from a place of its own."""
+    found: list[list[int]] = []
+    while len(found) < rows:
+        start = int(rng.integers(0, len(text) - 8 * LENGTH))
+        ids = tokenizer(text[start : start + 8 * LENGTH].tobytes().decode(errors="ignore"))["input_ids"]
+        if len(ids) >= LENGTH:
+            found.append(ids[:LENGTH])
+    return torch.tensor(found)
+
+
+@torch.no_grad()
+def _loss(model: Any, held: Tensor) -> float:
+    model.eval()
+    losses = [model(input_ids=row[None], labels=row[None]).loss.item() for row in held]
+    model.train()
+    return float(np.mean(losses))

@@ -1,0 +1,104 @@
+"""Why an exact factor: errors over condition numbers, and an ill-conditioned quadratic (E3 of the specification)."""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from thrifty.bench.claims import Measurement
+from thrifty.bench.context import Context
+from thrifty.bench.evidence import Evidence, Plot, Series
+from thrifty.bench.timing import threads
+from thrifty.training.sumo import SUMO
+from thrifty.training.sumo.orthogonal import relative_error
+
+CONDITIONS = (1.0, 10.0, 1e2, 1e3, 1e4, 1e5, 1e6)
+WORKLOAD = "moments of 8 × 64 with singular values log-spaced from 1 to 1/κ"
+
+
+def show(ctx: Context, evidence: Evidence) -> None:
+    """Errors of the orthogonalisers, and, in full mode, steps on the quadratic."""
+    with threads(1):  # tiny matrices
+        _show(ctx, evidence)
+
+
+def _show(ctx: Context, evidence: Evidence) -> None:
+    seeds = ctx.seeds(quick=3, full=5)
+    series = []
+    errors: dict[str, list[list[float]]] = {}
+    for label, method in (
+        ("exact (QR, small SVD)", "qr_svd"),
+        ("Newton-Schulz, 5 steps", "ns5"),
+        ("Gram, fp32", "gram32"),
+    ):
+        errors[method] = [[relative_error(conditioned(8, 64, c, s), method).item() for s in seeds] for c in CONDITIONS]
+        series.append(Series(label, CONDITIONS, tuple(max(float(np.median(e)), 1e-8) for e in errors[method])))
+        metrics = {
+            f"error at κ = {c:g}": Measurement.of(e, "ratio") for c, e in zip(CONDITIONS, errors[method], strict=True)
+        }
+        evidence.row(label, {name: value for name, value in metrics.items() if "e+05" not in name}, workload=WORKLOAD)
+    evidence.plot(
+        Plot("Error of the polar factor", "line", "κ(M)", "‖Ô − O‖/‖O‖", tuple(series), log_x=True, log_y=True)
+    )
+    # Up to 1e4: beyond it float32 cannot tell the small singular values of any moment from rounding.
+    upto = CONDITIONS.index(1e4) + 1
+    worst = [max(errors["qr_svd"][i][s] for i in range(upto)) for s in range(len(seeds))]
+    best = [min(errors["ns5"][i][s] for i in range(upto)) for s in range(len(seeds))]
+    evidence.measured("svd-vs-newton-schulz", Measurement.of(worst, "ratio").over(Measurement.of(best, "ratio")))
+    for label, options in QUADRATIC.items() if ctx.full else ():
+        steps = [ctx.once(f"quadratic, {label}", seed, partial(quadratic, seed, options)) for seed in seeds[:3]]
+        evidence.row(
+            label, {"steps to 1e-3 of the start": Measurement.of(steps, "steps")}, workload="quadratic, cond(H) = 1e4"
+        )
+
+
+def conditioned(r: int, n: int, condition: float, seed: int) -> Tensor:
+    """A float32 matrix with the given condition number."""
+    rng = torch.Generator().manual_seed(seed)
+    U = torch.linalg.qr(torch.randn(r, r, generator=rng, dtype=torch.float64)).Q
+    V = torch.linalg.qr(torch.randn(n, r, generator=rng, dtype=torch.float64)).Q
+    M: Tensor = U * torch.logspace(0, -math.log10(condition), r, dtype=torch.float64) @ V.T
+    return M.float()
+
+
+#: Each at the best of a grid of rates (:data:`RATES`), on the very problem: what is compared is the reachable.
+QUADRATIC = {"orthogonalised by SVD": "qr_svd", "by Newton-Schulz": "ns5", "not at all (GaLore's subspace, SGD)": ""}
+RATES = (0.05, 0.1, 0.2, 0.5)
+MOST_STEPS = 300
+
+
+def quadratic(seed: int, orthogonalizer: str) -> int:
+    """Return the fewest steps over the grid of rates that bring ½ tr((W−W*)ᵀH(W−W*)) to 1e-3 of its start."""
+    rng = torch.Generator().manual_seed(seed)
+    basis = torch.linalg.qr(torch.randn(40, 40, generator=rng)).Q
+    H = basis * torch.logspace(0, -4, 40) @ basis.T
+    goal = torch.randn(40, 4, generator=rng) @ torch.randn(4, 30, generator=rng)
+    return min(_steps(H, goal, lr * (1.0 if orthogonalizer else 2.0), orthogonalizer) for lr in RATES)
+
+
+def _steps(H: Tensor, goal: Tensor, lr: float, orthogonalizer: str) -> int:
+    weight = nn.Parameter(torch.zeros_like(goal))
+    optimizer: torch.optim.Optimizer
+    if orthogonalizer:
+        optimizer = SUMO(
+            [weight], rank=4, momentum=0.9, update_proj_gap=10, residual="none", adjust_lr_fn="none",
+            orthogonalizer=orthogonalizer, scale=1.0, lr=lr,
+        )  # fmt: skip
+    else:
+        optimizer = torch.optim.SGD([weight], lr=lr, momentum=0.9)
+    start = 0.0
+    for step in range(MOST_STEPS):
+        rest = weight.detach() - goal
+        loss = 0.5 * (rest * (H @ rest)).sum().item()
+        start = start or loss
+        if loss <= 1e-3 * start:
+            return step
+        weight.grad = H @ rest
+        for group in optimizer.param_groups:
+            group["lr"] = lr * 0.985**step
+        optimizer.step()
+    return MOST_STEPS

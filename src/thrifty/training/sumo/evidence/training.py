@@ -1,0 +1,225 @@
+"""Quality at equal steps: the byte model and the digits, every contender at its own tuned rate."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from thrifty.bench.claims import Measurement
+from thrifty.bench.context import Context
+from thrifty.bench.evidence import Evidence, Plot, Series
+from thrifty.bench.timing import threads
+from thrifty.training.sumo.evidence import digits, language
+from thrifty.training.sumo.evidence.contenders import GRID, RIVALS, SUMO_OPTIONS
+from thrifty.training.sumo.evidence.language import Run, to_json
+
+#: Rates on the matrices, from ``tuning.py``: the best of one grid on the validation split, seed 1000.
+LANGUAGE_RATES: Mapping[str, float] = {
+    "SUMO": 3e-3,
+    "SUMO, no residual": 3e-3,
+    "SUMO, Fira's residual": 3e-3,
+    "SUMO, Newton-Schulz": 3e-3,
+    "SUMO, no transport": 3e-3,
+    "GaLore": 1e-2,
+    "Muon": 1e-2,
+    "AdamW": 1e-3,
+    "Fira": 3e-3,
+    "APOLLO": 3e-3,
+    "NorMuon": 3e-2,
+    "8-bit AdamW": 1e-3,
+}
+DIGITS_RATES: Mapping[str, float] = {
+    "SUMO": 3e-3,
+    "SUMO, no residual": 3e-3,
+    "SUMO, Fira's residual": 3e-3,
+    "SUMO, Newton-Schulz": 3e-3,
+    "SUMO, no transport": 3e-3,
+    "GaLore": 3e-2,
+    "Muon": 1e-2,
+    "AdamW": 3e-3,
+    "Fira": 3e-2,
+    "APOLLO": 1e-1,
+    "NorMuon": 1e-2,
+    "8-bit AdamW": 3e-2,
+}
+
+QUICK = ("SUMO", "GaLore", "Muon")
+FULL = (*SUMO_OPTIONS, *RIVALS)
+
+Runs = dict[str, list[Run]]
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A task to train on.
+
+    Args:
+        label: For the rows.
+        rates: Of the contenders.
+        train: (contender, rate, seed) to a run.
+        seeds: One run each.
+        quick: Who is run in quick mode.
+    """
+
+    label: str
+    rates: Mapping[str, float]
+    train: Callable[[str, float, int], Run]
+    seeds: Sequence[int]
+    quick: Sequence[str] = QUICK
+
+
+def show_language(ctx: Context, evidence: Evidence) -> Runs:
+    """Train the byte model."""
+    text = language.read_text(ctx.data)
+    steps = language.FULL_STEPS if ctx.full else language.QUICK_STEPS
+
+    def train(name: str, rate: float, seed: int) -> Run:
+        return language.train(
+            name, rate, text, steps=steps, seed=seed, held_out="test", device=ctx.device, diagnostics=name == "SUMO"
+        )
+
+    label = f"byte model on the standard library's source, {steps} steps, rank {language.RANK}"
+    runs = _run(ctx, evidence, Workload(label, LANGUAGE_RATES, train, ctx.seeds(quick=1, full=2)))
+    _report_moments(evidence, runs, label)
+    _measure_steps(evidence, "loss-vs-galore", runs)
+    _measure_full_rank(evidence, runs)
+    if "SUMO, Newton-Schulz" in runs:
+        ours, theirs = _finals(runs, "SUMO"), _finals(runs, "SUMO, Newton-Schulz")
+        evidence.measured("svd-loss-vs-newton-schulz", _difference(ours, theirs))
+    if "SUMO, no transport" in runs:
+        ours, theirs = _finals(runs, "SUMO"), _finals(runs, "SUMO, no transport")
+        evidence.measured("transport-effect", _difference(ours, theirs))
+    return runs
+
+
+def show_digits(ctx: Context, evidence: Evidence) -> None:
+    """Train on the digits."""
+
+    def train(name: str, rate: float, seed: int) -> Run:
+        return digits.train(name, rate, seed=seed, held_out="test")
+
+    label = f"digits, {digits.STEPS} steps, rank {digits.RANK}"
+    runs = _run(ctx, evidence, Workload(label, DIGITS_RATES, train, ctx.seeds(quick=1, full=5), QUICK[:2]))
+    _measure_steps(evidence, "loss-vs-galore-digits", runs)
+
+
+def show_rates(ctx: Context, evidence: Evidence) -> None:
+    """How many rates of the grid come within 5 % of the best loss: short runs of the byte model."""
+    text, steps, shares = language.read_text(ctx.data), 60, {}
+    names = ("SUMO", "GaLore", "Muon", "AdamW")
+    for done, name in enumerate(names):
+        ctx.progress(done, len(names), f"{name} over the grid of rates")
+
+        def losses(name: str = name) -> list[float]:
+            options: dict[str, Any] = {"steps": steps, "seed": ctx.seed, "held_out": "test", "every": steps}
+            with threads(1):
+                return [language.train(name, lr, text, **options).final for lr in GRID]
+
+        found = ctx.attempt(evidence, name, lambda f=losses, n=name: ctx.once(f"{n}, grid", ctx.seed, f))  # type: ignore[misc]
+        if found:
+            best = min(loss for loss in found if math.isfinite(loss))
+            shares[name] = 100 * sum(loss <= 1.05 * best for loss in found) / len(found)
+            metrics = {f"loss at lr {lr:g}": Measurement.of(loss, "nats") for lr, loss in zip(GRID, found, strict=True)}
+            share = {"within 5 % of best": Measurement.of(shares[name], "%")}
+            evidence.row(name, share | metrics, workload=f"byte model, {steps} steps, every rate")
+    if "SUMO" in shares:
+        evidence.measured("lr-robustness", Measurement.of(shares["SUMO"], "%"))
+
+
+def gates(runs: Runs) -> dict[str, tuple[list[float], list[float]]]:
+    """The losses of SUMO and of a rival on the byte model, seed by seed."""
+    return {name: (_finals(runs, "SUMO"), _finals(runs, name)) for name in ("GaLore", "Muon") if name in runs}
+
+
+def _run(ctx: Context, evidence: Evidence, workload: Workload) -> Runs:
+    """Train every contender on every seed; a rival that fails costs its own row only."""
+    with threads(1):  # small matrices: a second thread would mostly wait
+        runs = _train_all(ctx, evidence, workload, FULL if ctx.full else workload.quick)
+    series = [
+        Series(
+            name,
+            tuple(float(step) for step, _ in found[0].curve),
+            tuple(np.mean([[loss for _, loss in run.curve] for run in found], axis=0).tolist()),
+        )
+        for name, found in runs.items()
+    ]
+    evidence.plot(Plot(f"Held-out loss: {workload.label}", "line", "step", "nats", tuple(series)))
+    return runs
+
+
+def _train_all(ctx: Context, evidence: Evidence, workload: Workload, names: Sequence[str]) -> Runs:
+    runs: Runs = {}
+    for done, name in enumerate(names):
+        ctx.progress(done, len(names), f"{name}: {workload.label}")
+
+        def every_seed(name: str = name) -> list[Run]:
+            found = []
+            for seed in workload.seeds:
+                compute = partial(_as_json, workload, name, seed)
+                found.append(Run(**ctx.once(f"{name}, {workload.label}", seed, compute)))
+            return found
+
+        result = ctx.attempt(evidence, name, every_seed, workload=workload.label)
+        if result is None:
+            continue
+        runs[name] = result
+        metrics = {
+            "held-out loss": Measurement.of([run.final for run in result], "nats"),
+            "lr": Measurement.of(workload.rates[name], ""),
+        }
+        if result[0].seconds:
+            metrics["optimizer step"] = Measurement.of([run.seconds for run in result], "s", timed=True)
+        evidence.row(name, metrics, workload=workload.label)
+    return runs
+
+
+def _as_json(workload: Workload, name: str, seed: int) -> dict[str, Any]:
+    return to_json(workload.train(name, workload.rates[name], seed))
+
+
+def _finals(runs: Runs, name: str) -> list[float]:
+    return [run.final for run in runs[name]]
+
+
+def _difference(ours: Sequence[float], theirs: Sequence[float]) -> Measurement:
+    return Measurement.of([a - b for a, b in zip(ours, theirs, strict=True)], "nats")
+
+
+def _measure_steps(evidence: Evidence, claim: str, runs: Runs) -> None:
+    """Steps to GaLore's final loss over the steps that GaLore took; a run that never gets there counts double."""
+    if not {"SUMO", "GaLore"} <= set(runs):
+        return
+    shares = []
+    for ours, theirs in zip(runs["SUMO"], runs["GaLore"], strict=True):
+        steps = ours.steps_to(theirs.final) / theirs.curve[-1][0]
+        shares.append(steps if math.isfinite(steps) else 2.0)
+    evidence.measured(
+        claim,
+        Measurement.of(shares, "ratio"),
+        gate=(_finals(runs, "SUMO"), _finals(runs, "GaLore")),
+        reason="SUMO did not reach it on every seed (counted as 2)" if 2.0 in shares else None,
+    )
+
+
+def _measure_full_rank(evidence: Evidence, runs: Runs) -> None:
+    rivals = [_finals(runs, name) for name in ("AdamW", "Muon") if name in runs]
+    if rivals:
+        best = [min(losses) for losses in zip(*rivals, strict=True)]
+        evidence.measured("full-rank-rivals", _difference(_finals(runs, "SUMO"), best))
+
+
+def _report_moments(evidence: Evidence, runs: Runs, label: str) -> None:
+    """What the moments look like at the end of training: E3(b)."""
+    reports = [report for run in runs.get("SUMO", []) for report in run.reports]
+    if reports:
+        units = {"condition": "", "newton_schulz_error": "ratio", "captured": "ratio", "stable_rank": ""}
+        metrics = {
+            f"{name.replace('_', ' ')} of moments": Measurement.of([report[name] for report in reports], unit)
+            for name, unit in units.items()
+        }
+        evidence.row("SUMO", metrics, workload=f"moments of all matrices after: {label}")
