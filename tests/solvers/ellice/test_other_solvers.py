@@ -231,3 +231,11 @@ def test_one_call_or_many_give_the_same(net):
     alone = [explainer.explain(person[None]) for person in persons]
     for i in range(3):
         assert alone[i].distance[0] == pytest.approx(together.distance[i], rel=1e-3, nan_ok=True)
+
+
+@pytest.mark.gpu
+def test_on_a_gpu_the_answers_are_certified_too(net):
+    X, y, module = net
+    result = ElliCE(module, epsilon=0.002, device="cuda").fit(X, y).explain(X[y == 0][:16])
+    assert result.answered.any()
+    assert (result.worst_logit[result.answered] >= 0).all()

@@ -16,24 +16,21 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.exceptions import NotFittedError
 
 from thrifty._common.extras import require
-from thrifty.solvers.ellice import supports
+from thrifty.solvers.ellice import saving, supports
+from thrifty.solvers.ellice.certifying import certify
 from thrifty.solvers.ellice.compile import compile_constraints
 from thrifty.solvers.ellice.cone import Solver
-from thrifty.solvers.ellice.constraints import Bounds, Constraints, Feature, Region, nearest_index
-from thrifty.solvers.ellice.distances import Distance, changed_units, check_distance
+from thrifty.solvers.ellice.constraints import Bounds, Constraints, Feature, Region
+from thrifty.solvers.ellice.distances import Distance, check_distance
 from thrifty.solvers.ellice.ellipsoid import (
     Center,
     EpsilonMode,
     RashomonEllipsoid,
-    read_npz,
     threshold_logit,
-    write_npz,
 )
-from thrifty.solvers.ellice.encoding import Encoded, Encoding
+from thrifty.solvers.ellice.encoding import Encoded
 from thrifty.solvers.ellice.errors import EpsilonTooLargeError
 from thrifty.solvers.ellice.exact import Effort, solve_exact, solve_on_true_set
-from thrifty.solvers.ellice.geometry import Ellipsoid
-from thrifty.solvers.ellice.logistic import with_constant
 from thrifty.solvers.ellice.nearest import Candidates, solve_nearest
 from thrifty.solvers.ellice.problem import Answer, Preset, Problem, SolveAll, already_valid
 from thrifty.solvers.ellice.reading import Reading, read_model
@@ -43,7 +40,6 @@ from thrifty.solvers.ellice.true_rashomon import worst_true_model
 
 Method = Literal["auto", "exact", "gradient", "data"]
 
-SCHEMA = 1
 #: Spreads of columns that differ by more than this make a plain distance meaningless.
 UNSCALED = 1e3
 
@@ -218,7 +214,10 @@ class ElliCE:
             mine = np.flatnonzero(signs == sign)
             for i, found in zip(mine, self._solve(problem, rows[mine], k), strict=True):
                 answers[i] = found
-        return self._certify(frame, rows, signs, problems, answers, began)
+        given = self.constraints if constraints is None else constraints
+        return certify(
+            self.rashomon_, self.reading_, given or Constraints(), frame, rows, signs, problems, answers, began
+        )
 
     def generate_counterfactuals(
         self,
@@ -262,29 +261,7 @@ class ElliCE:
         Raises:
             FileExistsError: ``path`` is there and ``force`` is not given.
         """
-        if not hasattr(self, "rashomon_"):
-            raise NotFittedError("this ElliCE is not fitted; call fit(X, y) first")
-        ellipsoid = self.rashomon_.ellipsoid_
-        settings = {name: value for name, value in self._settings().items() if name not in ("constraints", "head")}
-        facts = {
-            "schema": "thrifty.ellice.explainer",
-            "version": SCHEMA,
-            "settings": settings,
-            "constraints": (self.constraints or Constraints()).to_json(),
-            "encoding": self.reading_.encoding.to_json(),
-            "kind": self.reading_.kind,
-            "classes": self.classes_.tolist(),
-            "epsilon": ellipsoid.epsilon,
-            "objective": self.rashomon_.objective_,
-        }
-        arrays = {
-            "theta": ellipsoid.theta,
-            "cholesky": ellipsoid.cholesky,
-            "deployed": self.reading_.theta,
-            "training": self.training_,
-            "candidates": self.candidates_.rows,
-        }
-        return write_npz(path, facts, arrays, force=force)
+        return saving.save(self, path, force=force)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], model: Any = None) -> ElliCE:
@@ -297,33 +274,7 @@ class ElliCE:
         Raises:
             ValueError: It is no such file, or ``model`` is missing or another one.
         """
-        facts, arrays = read_npz(path, "thrifty.ellice.explainer", SCHEMA)
-        encoding = Encoding.from_json(facts["encoding"])
-        classes = np.array(facts["classes"])
-        made = cls(model, constraints=Constraints.from_json(facts["constraints"]), **facts["settings"])
-        if model is None:
-            if facts["kind"] != "linear":
-                raise ValueError(f"{path} is of a {facts['kind']} model, which is not in the file; pass model=")
-            theta = arrays["deployed"]
-            made.reading_ = Reading(
-                "linear", encoding, theta, classes, lambda rows: rows,
-                lambda frame: with_constant(encoding.encode(encoding.frame(frame))) @ theta,
-            )  # fmt: skip
-        else:
-            like = encoding.decode(arrays["training"][:256], _blank(encoding, arrays["training"][:256]))
-            like = like.to_numpy() if _numbered(encoding) and not hasattr(model, "feature_names_in_") else like
-            made.reading_ = read_model(model, like, device=made.device)
-            if not np.allclose(made.reading_.theta, arrays["deployed"], rtol=1e-6, atol=1e-9):
-                raise ValueError(f"model is not the one that {path} was made for: its last layer differs")
-        made._check_method(made.reading_)
-        rashomon = RashomonEllipsoid(*(facts["settings"][s] for s in ("epsilon", "l2", "epsilon_mode", "center")))
-        rashomon.reading_, rashomon._rows, rashomon._y = made.reading_, None, None
-        rashomon.classes_, rashomon.objective_, rashomon.epsilon_ = classes, facts["objective"], facts["epsilon"]
-        rashomon.ellipsoid_ = Ellipsoid(arrays["theta"], arrays["cholesky"], facts["epsilon"])
-        made.rashomon_, made.classes_, made.training_ = rashomon, classes, arrays["training"]
-        made.candidates_ = Candidates(arrays["candidates"], made.reading_.features(arrays["candidates"]))
-        made.region_ = made._region(made.constraints or Constraints())
-        return made
+        return saving.load(cls, path, model)
 
     # -- checks
 
@@ -454,89 +405,6 @@ class ElliCE:
         training, y, theta = rashomon._rows, rashomon._y, rashomon.ellipsoid_.theta
         return lambda row: worst_true_model(np.append(row, 1.0), sign, training, y, self.l2, bound, theta)
 
-    def _certify(
-        self,
-        frame: Any,
-        rows: Encoded,
-        signs: NDArray[np.intp],
-        problems: dict[int, Problem],
-        answers: list[list[Answer]],
-        began: float,
-    ) -> RecourseResult:
-        """Turn answers back into raw rows, and certify *those*: in float64, and by the deployed model's own forward."""
-        encoding = self.reading_.encoding
-        query = np.array([i for i, found in enumerate(answers) for _ in found], dtype=np.intp)
-        rank = np.array([r for found in answers for r in range(len(found))], dtype=np.intp)
-        flat = [answer for found in answers for answer in found]
-        like = frame.iloc[query]
-        encoded = np.array([np.full(rows.shape[1], np.nan) if a.row is None else a.row for a in flat])
-        encoded = encoded.reshape(len(flat), rows.shape[1])
-        raw = self._tidy(encoding.decode(encoded, like), encoded)
-        status = np.array([answer.status for answer in flat], dtype=object)
-        message = [answer.message for answer in flat]
-        has = np.array([answer.row is not None for answer in flat], dtype=bool)
-        certificates = {name: np.full(len(flat), np.nan) for name in ("nominal", "worst", "radius", "distance")}
-        changed: list[tuple[str, ...]] = [()] * len(flat)
-        for sign, problem in problems.items():
-            at = np.flatnonzero(has & (signs[query] == sign))
-            if not len(at):
-                continue
-            kept = raw.iloc[at].infer_objects()
-            final = encoding.encode(kept)
-            features = with_constant(self.reading_.features(final))
-            ellipsoid = problem.ellipsoid
-            certificates["nominal"][at] = features @ self.reading_.theta
-            certificates["worst"][at] = ellipsoid.robust(features, sign)
-            certificates["radius"][at] = ellipsoid.radius(features, sign, problem.threshold)
-            certificates["distance"][at] = problem.distance_of(final, rows[query[at]])
-            moved = changed_units(final, rows[query[at]], problem.region)
-            deployed = self.reading_.deployed_logit(kept)
-            certified = (problem.slack(final) >= 0) & (sign * (deployed - problem.threshold) >= 0)
-            for place, i in enumerate(at):
-                changed[i] = tuple(n for n, m in zip(problem.region.names, moved[place], strict=True) if m)
-                if not certified[place]:
-                    status[i], changed[i] = "not_found", ()
-                    message[i] = "an answer was found, but the deployed model's own precision does not confirm it"
-                    has[i] = False
-        lost = ~has
-        for values in certificates.values():
-            values[lost] = np.nan
-        if lost.any():
-            raw = raw.astype(object).where(np.repeat(~lost[:, None], raw.shape[1], axis=1), None)
-            raw = raw.infer_objects()
-        return RecourseResult(
-            queries=like,
-            counterfactuals=raw,
-            query=query,
-            rank=rank,
-            status=status,
-            nominal_logit=certificates["nominal"],
-            worst_logit=certificates["worst"],
-            radius=certificates["radius"],
-            distance=certificates["distance"],
-            changed=tuple(changed),
-            message=tuple(message),
-            target=self.classes_[(signs[query] > 0).astype(int)],
-            epsilon=self.rashomon_.ellipsoid_.epsilon,
-            seconds=time.perf_counter() - began,
-        )
-
-    def _tidy(self, raw: Any, encoded: Encoded) -> Any:
-        """Write whole numbers and allowed values exactly as they were given, undoing the rounding of the scaling."""
-        given = self.constraints or Constraints()
-        encoding = self.reading_.encoding
-        for features, values in [((f,), np.unique(v)) for f, v in given.allowed_values.items()] + [
-            (given.integer, None)
-        ]:
-            for feature in features:
-                name = encoding.names[encoding.column_of(feature, "constraints")]
-                column = raw[name].to_numpy(dtype=float, copy=True)
-                fine = np.isfinite(column)
-                near = np.rint(column[fine]) if values is None else values[nearest_index(values, column[fine])]
-                column[fine] = np.where(np.abs(near - column[fine]) < 1e-6 * (1 + np.abs(near)), near, column[fine])
-                raw[name] = column
-        return raw
-
     def _settings(self) -> dict[str, Any]:
         names = (
             "epsilon", "method", "target", "threshold", "constraints", "distance", "sparsity", "n_counterfactuals",
@@ -554,19 +422,3 @@ def _check_count(k: Any) -> int:
     if isinstance(k, bool) or int(k) != k or k < 1:
         raise ValueError(f"n_counterfactuals is {k!r}; it is a whole number, at least 1")
     return int(k)
-
-
-def _numbered(encoding: Encoding) -> bool:
-    return encoding.names == tuple(f"x{i}" for i in range(len(encoding.names)))
-
-
-def _blank(encoding: Encoding, rows: Encoded) -> Any:
-    """Return raw rows of the right kind, to be overwritten by decoding."""
-    import pandas as pd
-
-    columns = {}
-    for column, name in enumerate(encoding.names):
-        group = encoding.groups.get(column)
-        value: Any = 0.0 if group is None else group.levels[0]
-        columns[name] = [value] * len(rows)
-    return pd.DataFrame(columns)
