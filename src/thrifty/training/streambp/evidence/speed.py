@@ -1,0 +1,68 @@
+"""How long a step takes beside checkpointing with the same head, and the head alone beside TRL's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Any
+
+import torch
+
+from thrifty.bench.context import Context
+from thrifty.bench.evidence import Evidence
+from thrifty.training.streambp import streamed_linear_cross_entropy
+from thrifty.training.streambp.evidence.contenders import E2, OURS, SAME_HEAD, make_batch, make_model, prepared, step
+
+CHUNK = 512
+STREAMED_HEAD, TRL_HEAD = "streamed head", "TRL's head"
+
+
+def show(ctx: Context, evidence: Evidence, error: float) -> None:
+    """Time whole steps, then heads."""
+    length = 4096 if ctx.full else 2048
+    for padded in (False, True):
+        kind = "padded" if padded else "unpadded"
+        workload = f"E2: {length} tokens, {kind}"
+        ctx.progress(int(padded), 3, f"time, {workload}")
+        batch = make_batch(256, length, padded=padded, device=ctx.device)
+        with ExitStack() as stack:
+            steps: dict[str, Callable[[], object]] = {}
+            for name in (SAME_HEAD, OURS):
+                model = make_model(E2, ctx.seed, ctx.device)
+                loss = stack.enter_context(prepared(name, model, CHUNK))
+                steps[name] = lambda model=model, loss=loss: step(model, loss, batch)  # type: ignore[misc] # noqa: B023
+            times = ctx.time(steps, repeats=7 if ctx.full else 3, at_most=40 if ctx.full else 3)
+        for name, timing in times.items():
+            evidence.row(name, {"time": timing.seconds}, workload=workload)
+        ratio = times[OURS].seconds.over(times[SAME_HEAD].seconds)
+        evidence.measured(f"time-{kind}", ratio, gate=([error], [0.0]))
+    _heads(ctx, evidence, error)
+
+
+def _heads(ctx: Context, evidence: Evidence, error: float) -> None:
+    """The head alone: 1024 rows, hidden 128, vocabulary 16384."""
+    generator = torch.Generator().manual_seed(ctx.seed)
+    hidden = torch.randn(1, 1025, 128, generator=generator).to(ctx.device).requires_grad_()
+    weight = (torch.randn(16384, 128, generator=generator) / 11).to(ctx.device).requires_grad_()
+    labels = make_batch(16384, 1025, device=ctx.device).ids
+
+    def streamed() -> None:
+        loss: Any = streamed_linear_cross_entropy(hidden, weight, labels, chunk_size=256)
+        torch.autograd.grad(loss, (hidden, weight))
+
+    def trl() -> None:
+        from trl.kernels import ChunkedLogProbFunction
+
+        rows = hidden[:, :-1].flatten(0, 1)
+        found = ChunkedLogProbFunction.apply(
+            rows, weight, None, labels[:, 1:].flatten(), 1.0, 32768, None, 1.0, ("log_probs",)
+        )
+        torch.autograd.grad(-found[0].mean(), (hidden, weight))
+
+    times = ctx.time(
+        {STREAMED_HEAD: streamed, TRL_HEAD: trl}, repeats=7 if ctx.full else 3, at_most=20 if ctx.full else 2
+    )
+    for name, timing in times.items():
+        evidence.row(name, {"time": timing.seconds}, workload="head: 1024 rows, vocabulary 16384")
+    ratio = times[STREAMED_HEAD].seconds.over(times[TRL_HEAD].seconds)
+    evidence.measured("head-time", ratio, gate=([error], [0.0]))
