@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from thrifty.bench import registry as _registry
 
 if TYPE_CHECKING:
-    from thrifty.solvers.trees import TreeLocalSearchClassifier, improve_tree
+    from thrifty.solvers.trees import TreeLocalSearchClassifier, error_table, improve_forest, improve_tree
 
 __version__ = metadata.version("thrifty")
 
@@ -21,6 +21,8 @@ _HOME = {name: method.package for method in _registry.METHODS for name in method
 
 __all__ = [
     "TreeLocalSearchClassifier",
+    "error_table",
+    "improve_forest",
     "improve_tree",
 ]
 

@@ -72,7 +72,7 @@ def test_from_a_raw_table_to_a_better_tree(trees, table, first, tmp_path):
     code, text, remarks = trees("improve", "--tree", first, "--data", table, "--target", "species", "--out", out)
     assert code == 0
     lines = text.splitlines()
-    assert lines[0].endswith("after 1 changed cuts (optimal)")
+    assert lines[0].endswith("after 1 change (optimal)")
     assert lines[1].startswith("cut 0: ")
     assert " → " in lines[1]
     assert "lower bound" in lines[2]
@@ -300,7 +300,7 @@ def test_a_single_leaf_has_nothing_to_improve(trees, tmp_path):
     assert trees("fit", *arguments, "--out", tmp_path / "t.json")[0] == 0
     code, text, _ = trees("improve", *arguments, "--tree", tmp_path / "t.json")
     assert code == 0
-    assert text.startswith("0 training errors as given, 0 relabelled, 0 after 0 changed cuts (optimal)")
+    assert text.startswith("0 training errors as given, 0 relabelled, 0 after 0 changes (optimal)")
 
 
 def test_negative_weights_are_refused_and_zeros_dropped(trees, first, table):

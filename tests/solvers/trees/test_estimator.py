@@ -69,7 +69,7 @@ def test_data_frame_names_reach_the_tree_and_are_checked():
     X, y = load_iris(return_X_y=True, as_frame=True)
     model = TreeLocalSearchClassifier(features=["petal length (cm)"], k=1).fit(X, y)
     assert "petal" in export_text(model.estimator_, feature_names=list(model.estimator_.feature_names_in_))
-    assert all(change.new_name == "petal length (cm)" for change in model.operations_)
+    assert all(change.feature == list(X.columns).index("petal length (cm)") for change in model.operations_)
     assert list(model.feature_names_in_) == list(X.columns)
     with pytest.raises(ValueError, match="feature names"):
         model.predict(X.rename(columns={"petal length (cm)": "other"}))

@@ -126,7 +126,7 @@ def test_worked_example():
     better, report = improve_tree(tree, X, y, operation="adjust", k=2)
     assert report.n_errors == 0 == (better.predict(X) != y).sum()
     assert len(report.operations) == 2
-    assert all(change.errors_saved > 0 for change in report.operations)
+    assert all(saved > 0 for saved in report.difference.errors_saved)
 
 
 def test_hitting_set():

@@ -54,7 +54,7 @@ def test_the_worked_example():
     assert (found.n_rows, found.n_features, found.domain_size, found.n_cuts, found.depth) == (6, 1, 6, 3, 2)
     assert (found.n_unchanged, found.n_errors, found.n_errors_given, found.unavoidable_errors) == (1, 2, 2, 0)
     assert (found.n_thresholds, found.delta_max, found.is_reasonable) == (3, 1, True)
-    assert found.solver == "dp"
+    assert found.solver == "bnb"
     assert found.paper_bound == pytest.approx(2 * np.log10(7))
     text = found.describe()
     assert "6 rows" not in text

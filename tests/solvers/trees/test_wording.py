@@ -82,7 +82,7 @@ def test_the_example_of_the_documentation():
     better, report = improve_tree(spoilt, X, names, k=1)
     found = describe_difference(spoilt, better, X, names)
     assert str(found) == "cut 2: sepal width ≤ 3.05 → petal width ≤ 1.75, −35 errors"
-    assert found.errors_saved == tuple(change.errors_saved for change in report.operations)
+    assert found == report.difference
     assert (found.n_errors_before, found.n_errors) == (41, 6)
     document = json.loads(json.dumps(found.to_dict()))
     assert document["changes"][0]["in_words"] == str(found)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -113,11 +113,9 @@ def improve(
     """
     from thrifty.solvers.trees.improve import improve_tree
     from thrifty.solvers.trees.parameters import instance_parameters
-    from thrifty.solvers.trees.wording import describe_difference
 
     refuse_existing(out, force)
     found = read_inputs(tree, weka, data, target, weight)
-    limits: dict[str, Any] = {} if time_limit is None else {"time_limit": time_limit}
     with at_work("searching ..."):
         better, outcome = improve_tree(
             found.tree,
@@ -131,9 +129,8 @@ def improve(
             min_samples_leaf=min_samples_leaf,
             features=feature or None,
             frozen=freeze or (),
-            **limits,
+            time_limit=time_limit,
         )
-    difference = describe_difference(found.tree, better, found.X, found.y, sample_weight=found.weight)
     with at_work("measuring ..."):
         instance = instance_parameters(
             found.tree,
@@ -146,12 +143,12 @@ def improve(
     if out is not None:
         better.save(out, force=force)
     if as_json:
-        document = {**asdict(outcome), "difference": difference.to_dict(), "parameters": instance.to_dict()}
+        document = {**asdict(outcome), "difference": outcome.difference.to_dict(), "parameters": instance.to_dict()}
         typer.echo(json.dumps(document, indent=2))
     else:
         budgets = ", ".join(f"{errors:g}" for errors in outcome.errors_by_budget)
-        typer.echo(str(outcome).partition("\n")[0])
-        typer.echo(difference)
+        typer.echo(outcome.summary())
+        typer.echo(outcome.difference)
         typer.echo(f"fewest errors with at most 0, 1, ... changes: {budgets}; lower bound: {outcome.lower_bound:g}")
         if report:
             typer.echo(instance.describe())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Mapping
 from typing import Any, Literal
 
@@ -13,9 +14,12 @@ from sklearn.utils import Tags, compute_sample_weight, get_tags
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
-from thrifty.solvers.trees.improve import Mode, Solver, improve_tree
+from thrifty.solvers.trees.improve import improve_tree
 from thrifty.solvers.trees.moves import Secondary
 from thrifty.solvers.trees.problem import Features, Operation
+from thrifty.solvers.trees.search import Mode, Solver
+
+_log = logging.getLogger(__name__)
 
 DEFAULT_DEPTH = 4
 """Depth of the tree that is fitted where none is given: small enough to read."""
@@ -29,8 +33,10 @@ class TreeLocalSearchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore
             depth 4.
         operation: ``"adjust"``, ``"exchange"`` or ``"both"``; see `improve_tree`.
         k: Cuts that may change.
-        mode: ``"exact"`` or ``"hillclimb"``.
-        solver: ``"auto"``, ``"sweep"`` or ``"brute"``.
+        n_prune: Cuts to remove by replacing subtrees with leaves.
+        n_raise: Cuts to remove by raising subtrees.
+        mode: ``"exact"``, ``"hillclimb"`` or ``"vns"``.
+        solver: ``"auto"``, ``"sweep"``, ``"bnb"``, ``"dp"``, ``"budget"`` or ``"brute"``.
         min_samples_leaf: Rows that a change must leave in each leaf; also of the default ``estimator``.
         min_weight_fraction_leaf: The same for the share of the total weight.
         features: Columns that cuts may be exchanged to.
@@ -39,7 +45,12 @@ class TreeLocalSearchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore
         class_weight: ``None``, ``"balanced"`` or a mapping from class to factor; multiplies the row weights, of the
             fit (unless prefit) and of the search.
         prefit: ``estimator`` is fitted: it is improved as it is, and left unchanged.
-        random_state: For the default ``estimator``.
+        time_limit: Seconds of the search; ``None``: no limit.
+        memory_limit_mb: Megabytes for remembered answers.
+        n_jobs: Threads of branch and bound.
+        max_rounds: Local optima that ``mode="vns"`` comes to.
+        random_state: For the default ``estimator``, and for ``mode="vns"``.
+        verbose: Above 0, better trees are logged (at level INFO) as they are found.
 
     Attributes:
         estimator_: The improved ``DecisionTreeClassifier``.
@@ -48,7 +59,7 @@ class TreeLocalSearchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore
         n_errors_before_: Training errors of the tree as fitted (sum of weights).
         n_errors_: Training errors of ``estimator_``.
         errors_by_budget_: Fewest errors for each number of changes.
-        operations_: The changed cuts.
+        operations_: What was changed.
         status_: What is proved.
         lower_bound_: No tree within the budget makes fewer errors.
         n_states_: What the solver evaluated.
@@ -73,6 +84,8 @@ class TreeLocalSearchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore
         *,
         operation: Operation = "exchange",
         k: int = 1,
+        n_prune: int = 0,
+        n_raise: int = 0,
         mode: Mode = "exact",
         solver: Solver = "auto",
         min_samples_leaf: int = 1,
@@ -82,11 +95,18 @@ class TreeLocalSearchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore
         secondary: Secondary = "gini",
         class_weight: Mapping[Any, float] | Literal["balanced"] | None = None,
         prefit: bool = False,
+        time_limit: float | None = None,
+        memory_limit_mb: float = 2048,
+        n_jobs: int | None = None,
+        max_rounds: int = 1,
         random_state: int | np.random.RandomState | None = None,
+        verbose: int = 0,
     ) -> None:
         self.estimator = estimator
         self.operation = operation
         self.k = k
+        self.n_prune = n_prune
+        self.n_raise = n_raise
         self.mode = mode
         self.solver = solver
         self.min_samples_leaf = min_samples_leaf
@@ -96,7 +116,12 @@ class TreeLocalSearchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore
         self.secondary = secondary
         self.class_weight = class_weight
         self.prefit = prefit
+        self.time_limit = time_limit
+        self.memory_limit_mb = memory_limit_mb
+        self.n_jobs = n_jobs
+        self.max_rounds = max_rounds
         self.random_state = random_state
+        self.verbose = verbose
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
@@ -135,6 +160,8 @@ class TreeLocalSearchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore
             y,
             operation=self.operation,
             k=self.k,
+            n_prune=self.n_prune,
+            n_raise=self.n_raise,
             mode=self.mode,
             solver=self.solver,
             sample_weight=weight,
@@ -143,6 +170,12 @@ class TreeLocalSearchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore
             features=self.features,
             frozen=self.frozen,
             secondary=self.secondary,
+            time_limit=self.time_limit,
+            memory_limit_mb=self.memory_limit_mb,
+            n_jobs=self.n_jobs,
+            max_rounds=self.max_rounds,
+            random_state=self.random_state,
+            on_incumbent=_log_errors if self.verbose > 0 else None,
         )
         self.classes_ = self.estimator_.classes_
         self.report_ = report
@@ -193,3 +226,7 @@ class TreeLocalSearchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore
     def _finite(self) -> bool | Literal["allow-nan"]:
         """How strictly scikit-learn shall refuse NaN: as the tree inside does."""
         return "allow-nan" if get_tags(self).input_tags.allow_nan else True
+
+
+def _log_errors(errors: float) -> None:
+    _log.info("a tree with %g training errors", errors)

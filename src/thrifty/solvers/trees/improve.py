@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from time import perf_counter
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.tree import DecisionTreeClassifier
 
-from thrifty.solvers.trees.brute import solve_brute
-from thrifty.solvers.trees.hillclimb import hill_climb, solve_single
+from thrifty.solvers.trees.edits import Edit
 from thrifty.solvers.trees.moves import Secondary
-from thrifty.solvers.trees.problem import Features, Operation, Problem, build_problem
-from thrifty.solvers.trees.report import Report, make_report
-from thrifty.solvers.trees.solution import Solution
+from thrifty.solvers.trees.problem import Cuts, Features, Operation, Problem, build_problem
+from thrifty.solvers.trees.pruned import Found, search_pruned
+from thrifty.solvers.trees.report import Report
+from thrifty.solvers.trees.search import MODES, SOLVERS, Limits, Mode, Solver, search
 from thrifty.solvers.trees.tree import Tree
-from thrifty.solvers.trees.validation import warn_where_rounding_moves_rows
+from thrifty.solvers.trees.validation import check_table, warn_where_rounding_moves_rows
+from thrifty.solvers.trees.wording import describe_edits
 
-Mode = Literal["exact", "hillclimb"]
-Solver = Literal["auto", "sweep", "brute"]
 TreeLike = TypeVar("TreeLike", Tree, DecisionTreeClassifier)
 
 
@@ -32,6 +31,8 @@ def improve_tree(
     *,
     operation: Operation = "exchange",
     k: int = 1,
+    n_prune: int = 0,
+    n_raise: int = 0,
     mode: Mode = "exact",
     solver: Solver = "auto",
     sample_weight: ArrayLike | None = None,
@@ -40,10 +41,18 @@ def improve_tree(
     features: Features = None,
     frozen: Collection[int] = (),
     secondary: Secondary = "gini",
+    time_limit: float | None = None,
+    memory_limit_mb: float = 2048,
+    n_jobs: int | None = None,
+    max_rounds: int = 1,
+    random_state: int | np.random.RandomState | None = None,
+    progress: Callable[[int, int], None] | None = None,
+    on_incumbent: Callable[[float], None] | None = None,
 ) -> tuple[TreeLike, Report]:
     """Change at most ``k`` cuts of a decision tree so that it makes the fewest training errors, provably.
 
-    The tree keeps its shape, its node numbers and every cut that is not changed; leaves take their majority class.
+    The tree keeps its shape, its node numbers and every cut that is not changed (unless cuts are to be removed as
+    well: ``n_prune``, ``n_raise``); leaves take their majority class.
     Training errors never rise. Test errors may: with few rows choose ``k`` (0 included) by cross-validation.
 
     Args:
@@ -53,11 +62,17 @@ def improve_tree(
         y: Classes, ``[n]``, all among the tree's.
         operation: ``"adjust"``: a change moves a cut's threshold. ``"exchange"``: it puts any test on one of
             ``features`` in the cut's place. ``"both"``: either (differs from ``"exchange"`` only with ``features``).
-        k: Cuts that may change, at least 0; with ``mode="hillclimb"`` cuts that one step may change, 0 or 1.
+        k: Cuts that may change, at least 0. With ``mode="hillclimb"`` cuts that one step may change, 0 or 1; with
+            ``mode="vns"`` cuts that one step may change at most.
+        n_prune: Cuts to remove, exactly, by replacing subtrees with leaves.
+        n_raise: Cuts to remove, exactly, by raising a child's subtree into its parent's place.
         mode: ``"exact"``: the optimum within ``k`` changes. ``"hillclimb"``: the best single change again and
-            again until none helps, without a limit on how many cuts change in the end.
-        solver: ``"sweep"``: one linear sweep a cut and feature, for k of 0 or 1. ``"brute"``: everything is tried.
-            ``"auto"``: the sweep where it can answer, else brute force.
+            again until none helps, without a limit on how many cuts change in the end. ``"vns"``: variable
+            neighbourhood search; where no single change helps, the best two are sought, then three, up to ``k``.
+        solver: For ``mode="exact"``. ``"sweep"``: one linear sweep a cut and feature, for k of 0 or 1. ``"bnb"``:
+            branch and bound, for small k. ``"dp"``: dynamic programming over boxes, for many changes on few features
+            with few values. ``"budget"``: for at most 3 errors on at most 10 cuts. ``"brute"``: everything is tried.
+            ``"auto"``: the one that fits (`search.fitting_solver`).
         sample_weight: Weight of each row, ``[n]``, at least 0. ``None``: 1 each.
         min_samples_leaf: Rows that a change must leave in each leaf; 0 allows empty leaves, as in the paper. A leaf
             with fewer rows as given may stay, but not shrink.
@@ -67,6 +82,15 @@ def improve_tree(
         frozen: Cuts (node numbers) that stay as they are.
         secondary: Among equally good changes: ``"gini"``: lowest Gini impurity, then widest gap around the
             threshold; ``"margin"``: the other way round; then the nearest to the old threshold.
+        time_limit: Seconds after which the best tree found so far is returned, with a lower bound and the status
+            ``"time limit"``. ``None``: no limit. The sweep, which is fast, takes no notice of it.
+        memory_limit_mb: Megabytes for remembered answers; with less, more is worked out twice.
+        n_jobs: Threads of branch and bound; ``None`` is 1, -1 one a core. The result is the same.
+        max_rounds: For ``mode="vns"``: local optima to come to. Above 1 the search goes on from one through trees
+            that make as many errors.
+        random_state: For ``mode="vns"``: draws which equally good changes are looked at.
+        progress: Called with what is done and the total, which is 0 where it is not known.
+        on_incumbent: Called with the errors of each better tree that branch and bound meets.
 
     Returns:
         The new tree, of the type of ``tree``, and the `Report`.
@@ -91,10 +115,11 @@ def improve_tree(
     """
     began = perf_counter()
     ours = tree if isinstance(tree, Tree) else Tree.from_sklearn(tree)
-    _check_choice("mode", mode, ("exact", "hillclimb"))
-    _check_choice("solver", solver, ("auto", "sweep", "brute"))
+    _check_choice("mode", mode, MODES)
+    _check_choice("solver", solver, SOLVERS)
     _check_choice("secondary", secondary, ("gini", "margin"))
     k = check_budget(k, ours.n_cuts)
+    limits = Limits(time_limit, memory_limit_mb, n_jobs, progress, on_incumbent)
     problem = build_problem(
         ours,
         X,
@@ -108,27 +133,80 @@ def improve_tree(
     )
     if isinstance(tree, Tree):  # scikit-learn's own users know that it rounds
         warn_where_rounding_moves_rows(ours, X)
-    solution, ran = _solve(problem, k, mode=mode, solver=solver, secondary=secondary)
-    better = problem.to_tree(solution.cuts)
-    report = make_report(problem, solution, better, solver=ran, seconds=perf_counter() - began)
-    return (better if isinstance(tree, Tree) else better.to_sklearn(like=tree)), report
+    if n_prune or n_raise:
+        if mode != "exact" or solver not in ("auto", "dp"):
+            raise ValueError(
+                f"mode is {mode!r} and solver {solver!r} with n_prune={n_prune} and n_raise={n_raise}; cuts are "
+                "removed by the dynamic programme alone: leave them at 'exact' and 'auto'"
+            )
+        found = search_pruned(
+            ours,
+            X,
+            y,
+            k_adjust=k if operation == "adjust" else 0,
+            k_exchange=0 if operation == "adjust" else k,
+            n_prune=n_prune,
+            n_raise=n_raise,
+            sample_weight=sample_weight,
+            min_samples_leaf=min_samples_leaf,
+            min_weight_fraction_leaf=min_weight_fraction_leaf,
+            features=features,
+            frozen=frozen,
+            time_limit=time_limit,
+            memory_limit_mb=memory_limit_mb,
+        )
+    else:
+        solution, ran = search(
+            problem,
+            k,
+            mode=mode,
+            solver=solver,
+            secondary=secondary,
+            limits=limits,
+            max_rounds=max_rounds,
+            random_state=random_state,
+        )
+        better = problem.to_tree(solution.cuts)
+        found = Found(
+            tree=better,
+            edits=_edits(problem, solution.cuts, better),
+            n_errors=problem.n_errors(solution.cuts),
+            errors_by_budget=solution.errors_by_budget,
+            status=solution.status,
+            lower_bound=solution.lower_bound,
+            solver=ran,
+            n_states=solution.n_states,
+        )
+    difference = describe_edits(ours, found.tree, found.edits, check_table(ours, X, y, sample_weight))
+    tidy = round if problem.table.has_integer_weights else float
+    report = Report(
+        n_errors_before=tidy(problem.given_errors),
+        n_errors_relabelled=tidy(problem.n_errors(problem.cuts)),
+        n_errors=tidy(found.n_errors),
+        difference=difference,
+        errors_by_budget=tuple(tidy(errors) for errors in found.errors_by_budget),
+        status=found.status,
+        lower_bound=tidy(found.lower_bound),
+        is_reasonable=problem.is_reasonable,
+        solver=found.solver,
+        n_states=found.n_states,
+        seconds=perf_counter() - began,
+    )
+    return (found.tree if isinstance(tree, Tree) else found.tree.to_sklearn(like=tree)), report
 
 
-def _solve(
-    problem: Problem, k: int, *, mode: Mode, solver: Solver, secondary: Secondary
-) -> tuple[Solution, Literal["sweep", "brute"]]:
-    """Run the solver that was asked for, and say which one that was."""
-    if k > 1 and mode == "hillclimb":
-        raise ValueError(f"k is {k} with mode='hillclimb', which changes one cut a step: use k=1, or mode='exact'")
-    if k > 1 and solver == "sweep":
-        raise ValueError(f"k is {k} with solver='sweep', which answers k=0 and k=1: use solver='auto'")
-    if mode == "hillclimb" and solver == "brute":
-        raise ValueError("solver='brute' needs mode='exact'; mode='hillclimb' sweeps")
-    if mode == "hillclimb" and k == 1:
-        return hill_climb(problem, secondary=secondary), "sweep"
-    if solver == "brute" or k > 1:
-        return solve_brute(problem, k), "brute"
-    return solve_single(problem, k, secondary=secondary), "sweep"
+def _edits(problem: Problem, cuts: Cuts, better: Tree) -> tuple[Edit, ...]:
+    """The changed cuts, in preorder."""
+    return tuple(
+        Edit(
+            node=v,
+            kind="adjust" if better.feature[v] == problem.tree.feature[v] else "exchange",
+            feature=int(better.feature[v]),
+            threshold=float(better.threshold[v]),
+            missing_left=None if better.missing_left is None else bool(better.missing_left[v]),
+        )
+        for v in problem.changed(cuts)
+    )
 
 
 def check_budget(k: int, n_cuts: int) -> int:

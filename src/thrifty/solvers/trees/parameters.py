@@ -13,11 +13,9 @@ from thrifty.solvers.trees.effort import max_boxes, max_sweeps, paper_bound
 from thrifty.solvers.trees.improve import check_budget
 from thrifty.solvers.trees.problem import Operation, Problem, build_problem
 from thrifty.solvers.trees.ranks import rank_table
+from thrifty.solvers.trees.search import fitting_solver
 from thrifty.solvers.trees.tree import Tree
 from thrifty.solvers.trees.validation import check_table
-
-FEW_BOXES = 2_000_000
-"""Up to so many boxes the dynamic programme is quick whatever k is (section 2.4f)."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +44,7 @@ class InstanceParameters:
         max_boxes: States of the dynamic programme, at most.
         paper_bound: Decimal logarithm of the paper's bound on boxes, (D + 1)^{2d}.
         max_sweeps: Sweeps of branch and bound, if nothing is pruned.
+        solver: The exact solver that ``solver="auto"`` takes.
     """
 
     operation: Operation
@@ -68,18 +67,12 @@ class InstanceParameters:
     max_boxes: float
     paper_bound: float
     max_sweeps: float
+    solver: str
 
     @property
     def domain_size(self) -> int:
         """D, the distinct values of one column, at most."""
         return max(self.domain_sizes)
-
-    @property
-    def solver(self) -> str:
-        """The exact solver that fits: ``"sweep"``, ``"dp"`` or ``"bnb"`` (section 2.4f)."""
-        if self.k <= 1:
-            return "sweep"
-        return "dp" if self.max_boxes <= FEW_BOXES or 2 * self.k >= self.n_cuts else "bnb"
 
     @property
     def why(self) -> str:
@@ -92,10 +85,7 @@ class InstanceParameters:
             text = f"{self.k} change{s}: solved exactly by {sweeps} sweeps, each linear in the rows."
             return text + " From 2 changes on the problem is a search."
         if self.solver == "dp":
-            reason = "is few" if self.max_boxes <= FEW_BOXES else "is many, but most cuts may change"
-            text = (
-                f"{self.k} change{s}: dynamic programming over boxes; at most {boxes} can be reached, which {reason}."
-            )
+            text = f"{self.k} change{s}: dynamic programming over boxes; at most {boxes} can be reached, which is few."
         else:
             text = (
                 f"{self.k} change{s}: branch and bound; up to {sweeps} sweeps if nothing could be pruned "
@@ -129,7 +119,7 @@ class InstanceParameters:
 
     def to_dict(self) -> dict[str, Any]:
         """Numbers, strings and lists, ready for JSON; a count past all floats is ``None``."""
-        document = asdict(self) | {"domain_size": self.domain_size, "solver": self.solver, "why": self.why}
+        document = asdict(self) | {"domain_size": self.domain_size, "why": self.why}
         document["domain_sizes"] = list(self.domain_sizes)
         for name in ("max_boxes", "max_sweeps"):
             if not np.isfinite(document[name]):
@@ -199,6 +189,7 @@ def instance_parameters(
         max_boxes=max_boxes(problem, k),
         paper_bound=paper_bound(problem),
         max_sweeps=max_sweeps(problem, k),
+        solver=fitting_solver(problem, k),
     )
 
 

@@ -16,6 +16,10 @@ CLOSENESS = 0.01
 """A printed number is off by at most this share of the way to the nearest number that it must be told apart from."""
 
 
+CheckedTable = tuple[NDArray[np.float64], NDArray[np.int32], NDArray[np.float64]]
+"""Values as they are compared, class codes, weights."""
+
+
 @dataclass(frozen=True)
 class Difference:
     """What changed between two trees. Errors are sums of training weight, every leaf taking its majority class.
@@ -97,8 +101,12 @@ def describe_difference(
         >>> print(describe_difference(before, replace(before, threshold=[0.8, 0, 0])))
         cut 0: width ≤ 0.6 → width ≤ 0.8
     """
-    edits = edits_between(before, after)
     table = None if X is None or y is None else check_table(before, X, y, sample_weight)
+    return describe_edits(before, after, edits_between(before, after), table)
+
+
+def describe_edits(before: Tree, after: Tree, edits: tuple[Edit, ...], table: CheckedTable | None) -> Difference:
+    """Say what ``edits``, which turn one tree into the other, do; ``table`` is what `check_table` returned."""
     columns = _Columns(before, after, None if table is None else table[0])
     sentences = tuple(_sentence(before, edit, columns) for edit in edits)
     if table is None:

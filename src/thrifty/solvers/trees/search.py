@@ -1,0 +1,122 @@
+"""Which search answers which question: the modes and solvers of `improve_tree`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from thrifty.solvers.trees.branch_and_bound import solve_branch_and_bound
+from thrifty.solvers.trees.brute import solve_brute
+from thrifty.solvers.trees.budget import solve_budget
+from thrifty.solvers.trees.dp import solve_dp
+from thrifty.solvers.trees.effort import max_boxes
+from thrifty.solvers.trees.hillclimb import hill_climb, solve_single
+from thrifty.solvers.trees.moves import Secondary
+from thrifty.solvers.trees.problem import Problem
+from thrifty.solvers.trees.solution import Solution
+from thrifty.solvers.trees.vns import solve_vns
+
+Mode = Literal["exact", "hillclimb", "vns"]
+Solver = Literal["auto", "sweep", "bnb", "dp", "budget", "brute"]
+
+MODES: tuple[str, ...] = ("exact", "hillclimb", "vns")
+SOLVERS: tuple[str, ...] = ("auto", "sweep", "bnb", "dp", "budget", "brute")
+
+MANY_CHANGES = 4
+"""From so many changes on branch and bound grows faster than the boxes of the dynamic programme, if those are few."""
+
+FEW_BOXES = 2_000_000
+"""Boxes that the dynamic programme gets through in seconds to minutes."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a search may take, and whom it tells.
+
+    Attributes:
+        time_limit: Seconds; then the best found so far is returned, with a lower bound. ``None``: no limit.
+        memory_limit_mb: Megabytes for remembered answers; beyond, they are worked out again.
+        n_jobs: Threads of branch and bound; ``None`` is 1, -1 one a core.
+        progress: Called with what is done and the total, 0 where that is not known.
+        on_incumbent: Called with the errors of each better tree that branch and bound meets.
+    """
+
+    time_limit: float | None = None
+    memory_limit_mb: float = 2048
+    n_jobs: int | None = None
+    progress: Callable[[int, int], None] | None = None
+    on_incumbent: Callable[[float], None] | None = None
+
+
+def fitting_solver(problem: Problem, k: int) -> Solver:
+    """The exact solver that ``"auto"`` takes."""
+    if k <= 1:
+        return "sweep"
+    return "dp" if k >= MANY_CHANGES and max_boxes(problem, k) <= FEW_BOXES else "bnb"
+
+
+def search(
+    problem: Problem,
+    k: int,
+    *,
+    mode: Mode,
+    solver: Solver,
+    secondary: Secondary,
+    limits: Limits,
+    max_rounds: int,
+    random_state: int | np.random.RandomState | None,
+) -> tuple[Solution, str]:
+    """Run the search that was asked for, and say which solver it was.
+
+    Raises:
+        ValueError: The mode, the solver and ``k`` do not go together.
+    """
+    if mode != "exact":
+        if solver not in ("auto", "sweep" if mode == "hillclimb" else "bnb"):
+            raise ValueError(f"solver is {solver!r} with mode={mode!r}, which has its own; leave it at 'auto'")
+        if mode == "vns":
+            solution = solve_vns(
+                problem,
+                max_changes=max(k, 1),
+                ties=max_rounds > 1,
+                max_rounds=max_rounds,
+                random_state=random_state,
+                time_limit=limits.time_limit,
+                memory_limit_mb=limits.memory_limit_mb,
+                n_jobs=limits.n_jobs,
+                on_incumbent=limits.on_incumbent,
+                secondary=secondary,
+            )
+            return solution, "bnb"
+        if k > 1:
+            raise ValueError(f"k is {k} with mode='hillclimb', which changes one cut a step: use k=1, or mode='vns'")
+        solve = hill_climb if k == 1 else lambda problem, secondary: solve_single(problem, 0, secondary=secondary)
+        return solve(problem, secondary=secondary), "sweep"
+    chosen = fitting_solver(problem, k) if solver == "auto" else solver
+    if chosen == "sweep":
+        if k > 1:
+            raise ValueError(f"k is {k} with solver='sweep', which answers k=0 and k=1: use solver='auto'")
+        return solve_single(problem, k, secondary=secondary), chosen
+    if chosen == "bnb":
+        solution = solve_branch_and_bound(
+            problem,
+            k,
+            time_limit=limits.time_limit,
+            memory_limit_mb=limits.memory_limit_mb,
+            n_jobs=limits.n_jobs,
+            progress=limits.progress,
+            on_incumbent=limits.on_incumbent,
+            secondary=secondary,
+        )
+        return solution, chosen
+    if chosen == "dp":
+        tell = limits.progress
+        progress = None if tell is None else lambda n_states: tell(n_states, 0)
+        solution = solve_dp(
+            problem, k, time_limit=limits.time_limit, memory_limit_mb=limits.memory_limit_mb, progress=progress
+        )
+        return solution, chosen
+    return (solve_budget if chosen == "budget" else solve_brute)(problem, k), chosen
