@@ -81,7 +81,7 @@ def _head(ctx: Context, evidence: Evidence, error: float) -> None:
 def _growth(ctx: Context, evidence: Evidence, model: object, error: float) -> None:
     """Fit peak = a + b T at a fixed chunk, and hold the slope against what must grow."""
     ctx.progress(3, 4, "growth with the sequence")
-    lengths = (2048, 3072, 4096, 8192, 16384) if ctx.full else (1536, 2048, 3072)
+    lengths = (2048, 3072, 4096, 8192, 16384) if ctx.full else (1024, 1536, 2048)
     peaks = [peak(OURS, model, make_batch(256, n, device=ctx.device), LAYER_CHUNK, ctx.device) for n in lengths]
     slope, intercept = np.polyfit(lengths, peaks, 1)
     fitted = slope * np.array(lengths) + intercept
