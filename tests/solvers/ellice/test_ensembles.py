@@ -86,6 +86,8 @@ def test_awp_reaches_the_bound(cancer):
     assert all(base < loss <= base + 1e-4 + 1e-9 for loss in losses)
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_ensembles_of_networks(net):
     X, y, module = net
     for kind in ("retrain", "dropout", "awp"):

@@ -198,6 +198,7 @@ def test_categories_are_branched_on_exactly(credit):
             assert result.distance[i] == pytest.approx(best, abs=1e-5)
 
 
+@pytest.mark.slow
 def test_whole_numbers_and_allowed_values_are_exact(credit):
     frame, y, model = credit
     persons = frame[model.predict(frame) == "bad"][:5]

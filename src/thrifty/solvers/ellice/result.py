@@ -108,21 +108,22 @@ class RecourseResult:
 
     def _sentences(self) -> Iterator[str]:
         for i in range(len(self)):
+            label = _plain(self.target[i])
             who = f"Person {self.query[i]}" + (f" (option {self.rank[i] + 1})" if self.rank[i] else "")
             within = f"every model within epsilon={self.epsilon:.4g} of it"
             up_to = f"certified up to epsilon={self.radius[i]:.4g}"
             if self.status[i] == "already_valid":
-                yield f"{who}: no change is needed for {self.target[i]!r}: the model and {within} agree ({up_to})."
+                yield f"{who}: no change is needed for {label!r}: the model and {within} agree ({up_to})."
             elif self.answered[i]:
                 before, after = self.queries.iloc[i], self.counterfactuals.iloc[i]
                 moves = [f"{name} from {_say(before[name])} to {_say(after[name])}" for name in self.changed[i]]
                 proven = "the nearest such change" if self.status[i] == "optimal" else "not proven to be the nearest"
                 yield (
-                    f"{who}: change {_join(moves)}; then the model says {self.target[i]!r}, and so does {within} "
+                    f"{who}: change {_join(moves)}; then the model says {label!r}, and so does {within} "
                     f"({up_to}; {proven})."
                 )
             else:
-                yield f"{who}: no answer for {self.target[i]!r} ({self.status[i]}): {self.message[i]}."
+                yield f"{who}: no answer for {label!r} ({self.status[i]}): {self.message[i]}."
 
     def _facts(self) -> dict[str, Any]:
         return {

@@ -10,6 +10,7 @@ import numpy as np
 from thrifty.bench.claims import Measurement
 from thrifty.bench.context import Context
 from thrifty.bench.evidence import Evidence, Plot, Series
+from thrifty.bench.timing import threads
 from thrifty.solvers.ellice import ElliCE, RashomonEllipsoid
 from thrifty.solvers.ellice.evidence import contenders, tables
 from thrifty.solvers.ellice.evidence.tables import L2, Case
@@ -30,9 +31,10 @@ def show(ctx: Context, evidence: Evidence) -> None:
     for done, name in enumerate(names):
         ctx.progress(done, len(names), f"lengths: {name}")
         case = tables.case(ctx, name, ctx.seed, persons)
-        measured = ctx.attempt(
-            evidence, LIBRARY, partial(ctx.once, f"lengths {name}", ctx.seed, partial(compare, case)), workload=name
-        )
+        with threads(1):  # matrices this small gain nothing from more
+            measured = ctx.attempt(
+                evidence, LIBRARY, partial(ctx.once, f"lengths {name}", ctx.seed, partial(compare, case)), workload=name
+            )
         if measured is None:
             continue
         found[name] = measured

@@ -119,7 +119,8 @@ def frontiers(ctx: Context, name: str, seed: int) -> dict[str, Frontier]:
     found["margin"] = [judge(margin(rows, case.theta, tau)) for tau in MARGINS]
     neighbours = 300 if ctx.full else 50
     found["T:Rex"] = [judge(trex(rows, logit, tau, k=neighbours, seed=seed)) for tau in STABILITIES]
-    found["ROAR"] = [judge(roar(rows, case.theta, delta, price=price)) for delta in DELTAS for price in PRICES]
+    prices = PRICES if ctx.full else PRICES[1:2]
+    found["ROAR"] = [judge(roar(rows, case.theta, delta, price=price)) for delta in DELTAS for price in prices]
     if ctx.full:
         found["descent as in ellice"] = [judge(_descend(case, epsilon, rows)) for epsilon in LIBRARY_EPSILONS]
     return found

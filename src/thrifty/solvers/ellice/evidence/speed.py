@@ -68,7 +68,7 @@ def show(ctx: Context, evidence: Evidence) -> None:
     timed = ctx.time(
         {name: (lambda call=call, rows=rows: call(rows)) for name, (call, rows) in calls.items()},  # type: ignore[misc]
         repeats=7 if ctx.full else 3,
-        at_most=60.0 if ctx.full else 6.0,
+        at_most=60.0 if ctx.full else 3.0,
     )
     seconds, missed = {}, {}
     for name, timing in timed.items():
