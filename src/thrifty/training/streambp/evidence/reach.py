@@ -40,7 +40,7 @@ def show(ctx: Context, evidence: Evidence, error: float) -> None:
     def at_length(name: str) -> Callable[[int], float]:
         return lambda n: peak(name, model, make_batch(16384, n), CHUNK if name == OURS else "auto", ctx.device)
 
-    starts = {CHECKPOINT: (128, 256), TRL: (256, 512), NATIVE: (1024, 2048), OURS: (2048, 4096)}
+    starts = {CHECKPOINT: (128, 256), TRL: (64, 128), NATIVE: (1024, 2048), OURS: (2048, 4096)}
     lengths = {}
     for place, (name, start) in enumerate(starts.items()):
         ctx.progress(place, 9, f"longest sequence: {name}")
