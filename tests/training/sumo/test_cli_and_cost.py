@@ -1,0 +1,85 @@
+"""The command line on real files, and the adviser's predictor."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from typer.testing import CliRunner
+
+from thrifty._common.ledger import Resource, Workload
+from thrifty.training.sumo import estimate_state_bytes
+from thrifty.training.sumo.cli import app
+from thrifty.training.sumo.cost import predict
+
+runner = CliRunner()
+
+
+@pytest.fixture
+def models(tmp_path):
+    torch.manual_seed(0)
+    base = {
+        "model.embed_tokens.weight": torch.randn(50, 32),
+        "model.layers.0.mlp.up_proj.weight": torch.randn(64, 32),
+        "model.layers.0.mlp.down_proj.weight": torch.randn(32, 64),
+        "model.norm.weight": torch.ones(32),
+    }
+    tuned = {name: tensor.clone() for name, tensor in base.items()}
+    tuned["model.layers.0.mlp.up_proj.weight"] += torch.outer(torch.randn(64), torch.randn(32))
+    tuned["model.norm.weight"] += 1
+    for name, tensors in (("base", base), ("tuned", tuned)):
+        (tmp_path / name).mkdir()
+        save_file(tensors, tmp_path / name / "model.safetensors")
+    return tmp_path
+
+
+def test_states_reads_shapes_and_counts(models):
+    done = runner.invoke(app, ["states", str(models / "base"), "--rank", "8", "--json"])
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.output)
+    assert (found["matrices"], found["others"]) == (2, 2)
+    assert found["bytes"]["sumo"] == estimate_state_bytes([(64, 32), (32, 64), (50 * 32,), (32,)], 8)
+    shown = runner.invoke(app, ["states", str(models / "base" / "model.safetensors")])
+    assert "galore" in shown.output
+
+
+def test_extract_lora_writes_what_changed_once(models):
+    pytest.importorskip("peft")
+    arguments = ["extract-lora", str(models / "tuned"), str(models / "base"), "--out", str(models / "adapter")]
+    done = runner.invoke(app, arguments)
+    assert done.exit_code == 0, done.output
+    assert "1 layers, ranks 1 to 1" in done.output
+    assert "model.norm.weight" in done.output
+    config = json.loads((models / "adapter" / "adapter_config.json").read_text())
+    assert config["target_modules"] == ["model.layers.0.mlp.up_proj"]
+    assert isinstance(runner.invoke(app, arguments).exception, FileExistsError)
+    assert runner.invoke(app, [*arguments, "--force"]).exit_code == 0
+
+
+def test_files_that_are_no_model_are_named(models):
+    (models / "notes.txt").write_text("hello")
+    (models / "broken.safetensors").write_text("hello")
+    for name in ("notes.txt", "broken.safetensors"):
+        error = runner.invoke(app, ["states", str(models / name)]).exception
+        assert isinstance(error, ValueError)
+        assert name in str(error)
+    with pytest.raises(ValueError, match="no weight of a linear layer"):
+        save_file({"norm.weight": torch.ones(3)}, Path(models, "norm.safetensors"))
+        runner.invoke(app, ["states", str(models / "norm.safetensors")], catch_exceptions=False)
+
+
+def test_the_prediction_is_the_count():
+    facts = {"hidden": 256, "matrices": 3, "rank": 16}
+    shapes = [(256, 256)] * 3
+    for optimizer in ("adamw", "galore", "muon"):
+        delta = predict(Workload("language-model fine-tuning", facts | {"optimizer": optimizer}))
+        ours, theirs = (estimate_state_bytes(shapes, 16, method)["matrices"] for method in ("sumo", optimizer))
+        assert delta.total(Resource.OPTIMIZER_STATE) == ours - theirs
+    assert predict(Workload("language-model fine-tuning", facts | {"optimizer": "muon"})).total(Resource.FLOPS) < 0
+    assert not predict(Workload("tabular classification", facts)).applies
+    assert not predict(Workload("image-model training", facts | {"rank": 256})).applies
+    with pytest.raises(ValueError, match="'hidden' is needed"):
+        predict(Workload("image-model training", {}))
+    with pytest.raises(ValueError, match="'optimizer' must be one of"):
+        predict(Workload("image-model training", facts | {"optimizer": "lion"}))
