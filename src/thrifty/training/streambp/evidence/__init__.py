@@ -161,10 +161,10 @@ def run(ctx: Context) -> Evidence:
     evidence = ctx.evidence("the standard library's source as bytes; random Llamas: large head (E1), large layers (E2)")
     with threads(1):  # small operations, which more threads only slow down
         exactness.show(ctx, evidence)
+        objectives.show(ctx, evidence)
         error = footprint.show(ctx, evidence)
     speed.show(ctx, evidence, error)
-    with threads(1):
-        objectives.show(ctx, evidence)
-        if ctx.full:
+    if ctx.full:
+        with threads(1):
             reach.show(ctx, evidence, error)
     return evidence

@@ -13,13 +13,12 @@ from thrifty.bench.evidence import Evidence
 from thrifty.training.streambp import streamed_linear_cross_entropy
 from thrifty.training.streambp.evidence.contenders import E2, OURS, SAME_HEAD, make_batch, make_model, prepared, step
 
-CHUNK = 512
 STREAMED_HEAD, TRL_HEAD = "streamed head", "TRL's head"
 
 
 def show(ctx: Context, evidence: Evidence, error: float) -> None:
     """Time whole steps, then heads."""
-    length = 4096 if ctx.full else 2048
+    length = 4096 if ctx.full else 1024
     for padded in (False, True):
         kind = "padded" if padded else "unpadded"
         workload = f"E2: {length} tokens, {kind}"
@@ -29,7 +28,7 @@ def show(ctx: Context, evidence: Evidence, error: float) -> None:
             steps: dict[str, Callable[[], object]] = {}
             for name in (SAME_HEAD, OURS):
                 model = make_model(E2, ctx.seed, ctx.device)
-                loss = stack.enter_context(prepared(name, model, CHUNK))
+                loss = stack.enter_context(prepared(name, model, length // 8))
                 steps[name] = lambda model=model, loss=loss: step(model, loss, batch)  # type: ignore[misc] # noqa: B023
             times = ctx.time(steps, repeats=7 if ctx.full else 3, at_most=40 if ctx.full else 3)
         for name, timing in times.items():
