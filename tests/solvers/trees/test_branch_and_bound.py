@@ -276,8 +276,8 @@ def test_names_of_classes_and_features_do_not_matter(seed):
 @pytest.mark.parametrize(("k", "time_limit"), [(2, None), (3, 0.5)])
 def test_a_chain_of_500_cuts(k, time_limit):
     rng = np.random.default_rng(0)
-    X = rng.random((300, 3)).round(2)
-    y = rng.integers(2, size=300)
+    X = rng.random((150, 3)).round(2)
+    y = rng.integers(2, size=150)
     tree = chain(500, np.arange(500) % 3, rng.random(500) / 20, n_features=3)
     problem = build_problem(tree, X, y, operation="adjust", min_samples_leaf=0)
     solution = solve_branch_and_bound(problem, k, time_limit=time_limit)

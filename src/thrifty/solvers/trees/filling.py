@@ -15,6 +15,18 @@ def clear_leaves(counts, largest, start, stop):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
+def clear_leaves_of(points, m, leaf, start, stop, counts, largest):  # type: ignore[no-untyped-def]
+    """Empty the leaves ``start .. stop - 1``, or only those that ``points[:m]`` will touch, where these are fewer."""
+    if stop - start <= max(m, 1):
+        clear_leaves(counts, largest, start, stop)
+        return
+    for i in range(m):
+        at = leaf[points[i]]
+        if start <= at < stop:
+            clear_leaves(counts, largest, at, at + 1)
+
+
+@njit(cache=True, nogil=True)
 def add_point(at, c, w, counts, largest):  # type: ignore[no-untyped-def]
     """Add a point of class ``c`` and weight ``w`` to leaf ``at``; returns by how much the leaf's errors grow."""
     count = counts[at, c] + w

@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from thrifty.solvers.trees.filling import add_point, clear_holding, clear_leaves, first_enough, hold
+from thrifty.solvers.trees.filling import add_point, clear_holding, clear_leaves, clear_leaves_of, first_enough, hold
 from thrifty.solvers.trees.scene import n_present
 
 
@@ -43,7 +43,8 @@ def best_test(points, m, ranks, cut, leaf_left, leaf_right, limit, data, leaves)
     relaxed, allowed, best_rank, best_side = np.inf, np.inf, np.int64(-1), side_now
     for turn in range(2 if present < m and turns_missing else 1):
         side = side_now != (turn == 1)
-        clear_leaves(counts, largest, start, stop)
+        clear_leaves_of(points, m, leaf_left, start, middle, counts, largest)
+        clear_leaves_of(points, m, leaf_right, middle, stop, counts, largest)
         if stop - start == 2:
             least = _sweep_two_leaves(points, present, m, ranks, side, y, weight, counts[start], counts[middle], error)
         else:

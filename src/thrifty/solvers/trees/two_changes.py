@@ -23,7 +23,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from thrifty.solvers.trees.filling import add_point, clear_holding, clear_leaves, first_enough
+from thrifty.solvers.trees.filling import add_point, clear_holding, clear_leaves_of, first_enough
 from thrifty.solvers.trees.lazy import close, start_bounds
 from thrifty.solvers.trees.one_change import best_test, node_totals
 from thrifty.solvers.trees.scene import take_range
@@ -147,7 +147,7 @@ def group_positions(sequence, m, error, leaf, start, stop, data, leaves, groups)
     counts, largest, y, weight, unavoidable = leaves.counts, leaves.largest, data.y, data.weight, data.unavoidable
     base, errors_at, unavoidable_at, weight_at = groups.base, groups.errors, groups.unavoidable, groups.weight
     group_of = groups.of
-    clear_leaves(counts, largest, start, stop)
+    clear_leaves_of(sequence, m, leaf, start, stop, counts, largest)
     g = 0
     errors, no_less, joined, least = 0.0, 0.0, 0.0, np.inf
     for q in range(m + 1):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from thrifty.solvers.trees.filling import add_point, clear_leaves
+from thrifty.solvers.trees.filling import add_point, clear_leaves_of
 from thrifty.solvers.trees.ranks import MISSING
 from thrifty.solvers.trees.scene import n_present
 
@@ -69,8 +69,8 @@ def _fill_errors(sequence, m, first, last, ranks, leaf_in, leaf_out, inside, out
         The least of them.
     """
     counts, largest, y, weight = leaves.counts, leaves.largest, data.y, data.weight
-    clear_leaves(counts, largest, inside[0], inside[1])
-    clear_leaves(counts, largest, outside[0], outside[1])
+    clear_leaves_of(sequence, m, leaf_in, inside[0], inside[1], counts, largest)
+    clear_leaves_of(sequence, m, leaf_out, outside[0], outside[1], counts, largest)
     total = 0.0
     error[0] = 0.0
     for q in range(m):
