@@ -35,7 +35,7 @@ from thrifty.solvers.trees.expansion import CutPlace, Workspace, expand
 from thrifty.solvers.trees.problem import Problem
 from thrifty.solvers.trees.ranks import MISSING
 from thrifty.solvers.trees.sides import empty_sums
-from thrifty.solvers.trees.splits import Kind, all_splits
+from thrifty.solvers.trees.splits import RAISE_LEFT, RAISE_RIGHT, Kind, all_splits
 from thrifty.solvers.trees.sweep import empty_leaves
 
 Progress = Callable[[int], None]
@@ -214,6 +214,7 @@ class DynamicProgramme:
             last_leaf=int(topology.leaf_stop[v]),
             leaf_left=problem.leaf_of(problem.cuts, left) if leaf is None else leaf[left],
             leaf_right=problem.leaf_of(problem.cuts, right) if leaf is None else leaf[right],
+            raises=np.diff(splits.start)[[RAISE_LEFT, RAISE_RIGHT]] > 0,
             prunes=np.array([self.splits[u].n_prunings > 1 for u in (v, left, right)]),
             least_rows=np.array([min(self._leaf_floor[0], rows[v]), rows[left], rows[right]], dtype=np.int64),
             least_weight=np.array([min(self._leaf_floor[1], weight[v]), weight[left], weight[right]]),

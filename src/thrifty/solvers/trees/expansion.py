@@ -14,7 +14,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from thrifty.solvers.trees.boxes import EVERYTHING, find_or_add
+from thrifty.solvers.trees.boxes import EVERYTHING, find_or_add, is_sent_left
 from thrifty.solvers.trees.cases import SETTLED
 from thrifty.solvers.trees.ranks import BELOW_ALL, MISSING
 from thrifty.solvers.trees.sides import SideSums, fill_sides, in_order, side_sum
@@ -39,6 +39,7 @@ class CutPlace(NamedTuple):
     last_leaf: int
     leaf_left: NDArray[np.int32]  # [n], leaf of each point if sent left, by the cuts as given
     leaf_right: NDArray[np.int32]
+    raises: NDArray[np.bool_]  # [2], whether the budgets are enough to raise the left child, the right
     prunes: NDArray[np.bool_]  # whether there are pruning budgets at the cut, at its left and its right child
     least_rows: NDArray[np.int64]  # rows that a leaf in the cut's place, the left and the right subtree must hold
     least_weight: NDArray[np.float64]  # likewise weight
@@ -84,14 +85,16 @@ def expand(first, last, boxes, cut, table, work, moves, n_moves, left, right):  
         _child_needs(need, cut.needs_right, work.need_right, work.is_deep[1])
         for q in range(n_kinds):
             wanted[q] = cut.unit[q] >= 0 and need[cut.unit[q]]
-        if cut.prunes[0]:
-            n_moves = _prune(i, here, cut, table, work, moves, n_moves, left, right)
+        own_swept = False
         for j in cut.features:
-            swept = j == cut.feature
+            swept = False
             for q in range(n_kinds):
                 swept = swept or (wanted[q] and cut.allowed[q, j])
             if swept:
+                own_swept = own_swept or j == cut.feature
                 n_moves = _sweep(i, j, here, wanted, cut, table, work, moves, n_moves, left, right)
+        if cut.prunes[0] or not own_swept:
+            n_moves = _stand(i, here, cut, table, work, moves, n_moves, left, right)
         moves.start[i + 1] = n_moves
     return n_moves
 
@@ -107,7 +110,7 @@ def _child_needs(need, needs_child, out, is_deep):  # type: ignore[no-untyped-de
 
 @njit(cache=True, nogil=True)
 def _sweep(i, j, here, wanted, cut, table, work, moves, n_moves, left, right):  # type: ignore[no-untyped-def]
-    """The moves of box ``i`` that test feature ``j``: a change to each of its thresholds, and the cut as it is."""
+    """The moves of box ``i`` that test feature ``j``: each of its thresholds, and the cut as it is if that is one."""
     ranks = table.ranks[j]
     ordered = in_order(here, table.place[j], table.order[j])
     m = len(ordered)
@@ -119,11 +122,12 @@ def _sweep(i, j, here, wanted, cut, table, work, moves, n_moves, left, right):  
         turns = turns or (wanted[q] and cut.allowed[q, j] and cut.turns_missing[q])
     for turn in range(2 if n > m and turns else 1):
         missing_left = cut.missing_left != (turn == 1)
-        opens = cut.prunes[0] or (j == cut.feature and turn == 0 and work.is_deep[:, 0].any())
+        keeps = j == cut.feature and turn == 0 and not cut.prunes[0]
+        opens = cut.prunes[0] or (keeps and work.is_deep[:, 0].any())
         for q in range(len(wanted)):
             opens = opens or (wanted[q] and cut.allowed[q, j] and work.is_deep[:, 1 + q].any())
         low, high = fill_sides(ordered, m, missing_left, opens, cut, table, work)
-        if j == cut.feature and turn == 0:
+        if keeps:
             p = 0
             while p < m and ranks[ordered[p]] <= cut.rank:
                 p += 1
@@ -137,40 +141,41 @@ def _sweep(i, j, here, wanted, cut, table, work, moves, n_moves, left, right):  
 
 
 @njit(cache=True, nogil=True)
-def _prune(i, here, cut, table, work, moves, n_moves, left, right):  # type: ignore[no-untyped-def]
-    """The moves of box ``i`` that remove the cut: a leaf in its place, or one of its children."""
-    m = len(here)
-    yes, no, none, everything = np.bool_(True), np.bool_(False), np.int64(0), np.int64(EVERYTHING)
-    low, high = fill_sides(here, m, yes, yes, cut, table, work)  # numba compiles anew for each literal argument
+def _stand(i, here, cut, table, work, moves, n_moves, left, right):  # type: ignore[no-untyped-def]
+    """The moves of box ``i`` that test nothing new: the cut as it is, a leaf in its place, or one of its children.
+
+    All can be read off one sweep of the points in any order with those that go left first.
+    """
+    ranks, n = table.ranks[cut.feature], len(here)
+    ordered = np.empty(n, dtype=np.int32)
+    p, back = 0, n
+    for e in here:
+        if is_sent_left(ranks[e], cut.rank, cut.missing_left):
+            ordered[p] = e
+            p += 1
+        else:
+            back -= 1
+            ordered[back] = e
+    opens = cut.prunes[0] or work.is_deep[:, 0].any()
+    low, high = fill_sides(ordered, n, cut.missing_left, opens, cut, table, work)
+    n_moves = _add(np.int64(KEEP), p, p, i, np.int64(cut.feature), ranks, ordered, n, cut.missing_left, low, high,
+                   cut, work, moves, n_moves, left, right)  # fmt: skip
+    if not cut.prunes[0]:
+        return n_moves
     sums = work.sums
-    if sums.rows[m] >= cut.least_rows[0] and sums.weight[m] >= cut.least_weight[0]:
+    if sums.rows[n] >= cut.least_rows[0] and sums.weight[n] >= cut.least_weight[0]:
         moves.case[n_moves], moves.feature[n_moves] = REPLACE, EVERYTHING
         moves.child[n_moves, 0] = moves.child[n_moves, 1] = SETTLED
-        moves.errors[n_moves, 0], moves.errors[n_moves, 1] = sums.merged[0, m], 0.0
+        moves.errors[n_moves, 0], moves.errors[n_moves, 1] = sums.merged[0, n], 0.0
         n_moves += 1
-    ranks = table.ranks[0]  # not looked at
-    n_moves = _add(
-        np.int64(RAISE_LEFT), m, m, i, everything, ranks, here, m, yes, low, m, cut, work, moves, n_moves, left, right
-    )
-    return _add(
-        np.int64(RAISE_RIGHT),
-        none,
-        none,
-        i,
-        everything,
-        ranks,
-        here,
-        m,
-        no,
-        none,
-        high,
-        cut,
-        work,
-        moves,
-        n_moves,
-        left,
-        right,
-    )
+    none, everything = np.int64(0), np.int64(EVERYTHING)  # numba compiles anew for each literal argument
+    if cut.raises[0]:
+        n_moves = _add(np.int64(RAISE_LEFT), n, n, i, everything, ranks, ordered, n, cut.missing_left, low, high,
+                       cut, work, moves, n_moves, left, right)  # fmt: skip
+    if cut.raises[1]:
+        n_moves = _add(np.int64(RAISE_RIGHT), none, none, i, everything, ranks, ordered, n, cut.missing_left, low, high,
+                       cut, work, moves, n_moves, left, right)  # fmt: skip
+    return n_moves
 
 
 @njit(cache=True, nogil=True)
@@ -230,7 +235,7 @@ def _add(  # type: ignore[no-untyped-def]
             if settled >= 0:
                 number = settled
             settled = number
-        rank = ranks[ordered[p - 1]] if p > 0 else BELOW_ALL
+        rank = cut.rank if case == KEEP else ranks[ordered[p - 1]] if p > 0 else BELOW_ALL
         moves.case[number], moves.feature[number], moves.rank[number] = case, j, rank
         moves.missing_left[number] = missing_left
         moves.errors[number, 0], moves.errors[number, 1] = errors_left, errors_right
