@@ -6,8 +6,8 @@ from itertools import combinations, product
 
 import numpy as np
 
-from thrifty.solvers.trees.brute import tests_at
-from thrifty.solvers.trees.labels import leaf_errors
+from thrifty.solvers.trees.model.labels import leaf_errors
+from thrifty.solvers.trees.small.brute import tests_at
 
 LEAF = "leaf"
 

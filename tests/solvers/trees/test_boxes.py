@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from tree_instances import random_problem
 
-from thrifty.solvers.trees.boxes import (
+from thrifty.solvers.trees.boxes.boxes import (
     EVERYTHING,
     boxes_of,
     find_or_add,
@@ -14,9 +14,9 @@ from thrifty.solvers.trees.boxes import (
     point_table,
     some_boxes,
 )
-from thrifty.solvers.trees.problem import build_problem
-from thrifty.solvers.trees.ranks import MISSING
-from thrifty.solvers.trees.sides import in_order, side_sum
+from thrifty.solvers.trees.boxes.sides import in_order, side_sum
+from thrifty.solvers.trees.instance.problem import build_problem
+from thrifty.solvers.trees.instance.ranks import MISSING
 
 
 def table_of(seed):

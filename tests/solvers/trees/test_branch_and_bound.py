@@ -8,15 +8,15 @@ from sklearn.datasets import load_breast_cancer, load_iris, load_wine
 from tree_instances import chain, complete_depth_2, hand_made, random_problem
 
 from thrifty.solvers.trees import brute
-from thrifty.solvers.trees.branch_and_bound import solve_branch_and_bound
-from thrifty.solvers.trees.brute import n_trees, solve_brute
-from thrifty.solvers.trees.few_changes import fewest_errors
-from thrifty.solvers.trees.gadgets import hitting_set_instance
-from thrifty.solvers.trees.memo import Memo
-from thrifty.solvers.trees.nested import Search
-from thrifty.solvers.trees.problem import build_problem
-from thrifty.solvers.trees.ranks import MISSING
-from thrifty.solvers.trees.scene import build_scene, new_work
+from thrifty.solvers.trees.bnb.branch_and_bound import solve_branch_and_bound
+from thrifty.solvers.trees.bnb.few_changes import fewest_errors
+from thrifty.solvers.trees.bnb.memo import Memo
+from thrifty.solvers.trees.bnb.nested import Search
+from thrifty.solvers.trees.bnb.scene import build_scene, new_work
+from thrifty.solvers.trees.instance.gadgets import hitting_set_instance
+from thrifty.solvers.trees.instance.problem import build_problem
+from thrifty.solvers.trees.instance.ranks import MISSING
+from thrifty.solvers.trees.small.brute import n_trees, solve_brute
 
 TABLES = {"iris": load_iris, "wine": load_wine, "breast_cancer": load_breast_cancer}
 

@@ -8,11 +8,11 @@ from sklearn.tree import DecisionTreeClassifier
 from tree_instances import random_problem
 
 from thrifty.solvers.trees import Tree
-from thrifty.solvers.trees.branch_and_bound import Race, n_threads, solve_branch_and_bound
-from thrifty.solvers.trees.crew import Crew
-from thrifty.solvers.trees.memo import OVERHEAD, Memo
-from thrifty.solvers.trees.problem import build_problem
-from thrifty.solvers.trees.tables import Answer
+from thrifty.solvers.trees.bnb.branch_and_bound import Race, n_threads, solve_branch_and_bound
+from thrifty.solvers.trees.bnb.crew import Crew
+from thrifty.solvers.trees.bnb.memo import OVERHEAD, Memo
+from thrifty.solvers.trees.bnb.tables import Answer
+from thrifty.solvers.trees.instance.problem import build_problem
 
 
 def noisy_problem(n=400, leaves=12, operation="exchange", levels=None):

@@ -5,9 +5,9 @@ import pytest
 from sklearn.datasets import load_iris
 from tree_instances import chain, complete_depth_2, random_problem
 
-from thrifty.solvers.trees.budget import MAX_CUTS, MAX_ERRORS, solve_budget, within_errors
-from thrifty.solvers.trees.dp import solve_dp
-from thrifty.solvers.trees.problem import build_problem
+from thrifty.solvers.trees.boxes.dp import solve_dp
+from thrifty.solvers.trees.instance.problem import build_problem
+from thrifty.solvers.trees.small.budget import MAX_CUTS, MAX_ERRORS, solve_budget, within_errors
 
 
 def few_errors(seed):

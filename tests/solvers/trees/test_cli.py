@@ -17,7 +17,7 @@ from thrifty import cli
 from thrifty.bench import registry
 from thrifty.solvers.trees import Tree, improve_tree
 from thrifty.solvers.trees.cli import app
-from thrifty.solvers.trees.weka import tree_from_weka
+from thrifty.solvers.trees.model.weka import tree_from_weka
 
 WEKA = Path(__file__).parent / "weka" / "iris.txt"
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from thrifty._common.tables import one_hot, typed
-from thrifty.solvers.trees.columns import columns_for, labels_for, matrix_for, split_target
-from thrifty.solvers.trees.weka import tree_from_weka
+from thrifty.solvers.trees.model.weka import tree_from_weka
+from thrifty.solvers.trees.shell.columns import columns_for, labels_for, matrix_for, split_target
 
 TABLE = {"age": typed(["1", "2", ""]), "colour": typed(["red", "blue", "?"]), "grade": typed(["1", "2", ""])}
 

@@ -9,10 +9,10 @@ from sklearn.tree import DecisionTreeClassifier
 from tree_instances import chain, complete_depth_2, random_problem, random_tree
 
 from thrifty.solvers.trees import Tree
-from thrifty.solvers.trees.brute import n_trees, solve_brute
-from thrifty.solvers.trees.dp import solve_dp
-from thrifty.solvers.trees.hillclimb import solve_single
-from thrifty.solvers.trees.problem import build_problem
+from thrifty.solvers.trees.boxes.dp import solve_dp
+from thrifty.solvers.trees.instance.problem import build_problem
+from thrifty.solvers.trees.small.brute import n_trees, solve_brute
+from thrifty.solvers.trees.sweeps.hillclimb import solve_single
 
 TABLES = {"iris": load_iris, "wine": load_wine, "breast_cancer": load_breast_cancer}
 TINY_MEMORY_MB = 1e-3

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from thrifty.solvers.trees import Tree
-from thrifty.solvers.trees.edits import Edit, apply_edits, edits_between
+from thrifty.solvers.trees.model.edits import Edit, apply_edits, edits_between
 
 
 def random_tree(rng, n_cuts, n_features=3, missing=False):

@@ -8,9 +8,9 @@ from sklearn.tree import DecisionTreeClassifier, export_text
 from tree_instances import chain, complete_depth_2, hand_made, random_problem
 
 from thrifty.solvers.trees import Tree
-from thrifty.solvers.trees.dp import solve_dp
-from thrifty.solvers.trees.error_table import error_table
-from thrifty.solvers.trees.problem import build_problem
+from thrifty.solvers.trees.boxes.dp import solve_dp
+from thrifty.solvers.trees.boxes.error_table import error_table
+from thrifty.solvers.trees.instance.problem import build_problem
 
 
 def worked_example():

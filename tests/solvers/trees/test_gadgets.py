@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from thrifty.solvers.trees import improve_tree
-from thrifty.solvers.trees.brute import solve_brute
-from thrifty.solvers.trees.gadgets import hitting_set_instance
-from thrifty.solvers.trees.problem import build_problem
+from thrifty.solvers.trees.instance.gadgets import hitting_set_instance
+from thrifty.solvers.trees.instance.problem import build_problem
+from thrifty.solvers.trees.small.brute import solve_brute
 
 
 def smallest_hitting_set(sets, n_elements):

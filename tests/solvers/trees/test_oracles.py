@@ -8,9 +8,9 @@ from sklearn.datasets import load_breast_cancer, load_iris, load_wine
 from tree_instances import chain, complete_depth_2, hand_made, random_problem
 
 from thrifty.solvers.trees import improve_tree
-from thrifty.solvers.trees.brute import solve_brute
-from thrifty.solvers.trees.hillclimb import hill_climb, solve_single
-from thrifty.solvers.trees.problem import build_problem
+from thrifty.solvers.trees.instance.problem import build_problem
+from thrifty.solvers.trees.small.brute import solve_brute
+from thrifty.solvers.trees.sweeps.hillclimb import hill_climb, solve_single
 
 TABLES = {"iris": load_iris, "wine": load_wine, "breast_cancer": load_breast_cancer}
 

@@ -1,7 +1,7 @@
 """A tree as text."""
 
-from thrifty.solvers.trees.outline import outline
-from thrifty.solvers.trees.weka import tree_from_weka
+from thrifty.solvers.trees.model.outline import outline
+from thrifty.solvers.trees.model.weka import tree_from_weka
 
 
 def test_branches_where_the_test_holds_come_first():

@@ -11,13 +11,13 @@ from sklearn.datasets import load_iris
 from sklearn.tree import DecisionTreeClassifier
 
 from thrifty.solvers.trees import Tree
-from thrifty.solvers.trees import diversity as diversity_module
-from thrifty.solvers.trees.diversity import delta_max
-from thrifty.solvers.trees.effort import all_boxes, max_boxes, max_sweeps, paper_bound
-from thrifty.solvers.trees.parameters import instance_parameters
-from thrifty.solvers.trees.problem import build_problem
-from thrifty.solvers.trees.ranks import rank_table
-from thrifty.solvers.trees.weka import tree_from_weka
+from thrifty.solvers.trees.instance import diversity as diversity_module
+from thrifty.solvers.trees.instance.diversity import delta_max
+from thrifty.solvers.trees.instance.effort import all_boxes, max_boxes, max_sweeps, paper_bound
+from thrifty.solvers.trees.instance.parameters import instance_parameters
+from thrifty.solvers.trees.instance.problem import build_problem
+from thrifty.solvers.trees.instance.ranks import rank_table
+from thrifty.solvers.trees.model.weka import tree_from_weka
 
 CHAIN = "x <= 3\n|   x <= 1: r (1.0)\n|   x > 1: r (2.0)\nx > 3\n|   x <= 5: b (2.0)\n|   x > 5: r (1.0)"
 X = np.arange(1.0, 7)[:, None]

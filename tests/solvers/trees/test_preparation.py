@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from thrifty._common.tables import typed
-from thrifty.solvers.trees.preparation import prepare
+from thrifty.solvers.trees.instance.preparation import prepare
 
 
 def test_one_hot_largest_class_and_no_contradictions():

@@ -7,8 +7,8 @@ from sklearn.tree import DecisionTreeClassifier
 from tree_instances import hand_made, random_problem
 
 from thrifty.solvers.trees import Tree
-from thrifty.solvers.trees.dp import solve_dp
-from thrifty.solvers.trees.problem import build_problem
+from thrifty.solvers.trees.boxes.dp import solve_dp
+from thrifty.solvers.trees.instance.problem import build_problem
 from thrifty.solvers.trees.rivals import plain_dynamic_programme, tao
 
 

@@ -5,7 +5,7 @@ import pytest
 from pruning_oracle import all_prunings
 from tree_instances import complete_depth_2, random_tree
 
-from thrifty.solvers.trees.splits import CHANGE, KEEP, Kind, all_splits
+from thrifty.solvers.trees.boxes.splits import CHANGE, KEEP, Kind, all_splits
 
 
 def kinds(tree, *budgets):

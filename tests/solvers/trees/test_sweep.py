@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from tree_instances import random_problem
 
-from thrifty.solvers.trees.labels import leaf_errors
-from thrifty.solvers.trees.problem import build_problem
-from thrifty.solvers.trees.ranks import MISSING, midpoint, rank_table
-from thrifty.solvers.trees.sweep import empty_leaves, partition, side_leaves, sweep_errors
+from thrifty.solvers.trees.instance.problem import build_problem
+from thrifty.solvers.trees.instance.ranks import MISSING, midpoint, rank_table
+from thrifty.solvers.trees.model.labels import leaf_errors
+from thrifty.solvers.trees.sweeps.sweep import empty_leaves, partition, side_leaves, sweep_errors
 
 
 @pytest.mark.parametrize("seed", range(40))

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 from tree_instances import random_problem
 
-from thrifty.solvers.trees.branch_and_bound import solve_branch_and_bound
-from thrifty.solvers.trees.brute import n_trees, solve_brute
-from thrifty.solvers.trees.hillclimb import hill_climb
-from thrifty.solvers.trees.problem import build_problem
-from thrifty.solvers.trees.sideways import equal_tests, gini
-from thrifty.solvers.trees.vns import rebase, solve_vns
+from thrifty.solvers.trees.bnb.branch_and_bound import solve_branch_and_bound
+from thrifty.solvers.trees.bnb.sideways import equal_tests, gini
+from thrifty.solvers.trees.bnb.vns import rebase, solve_vns
+from thrifty.solvers.trees.instance.problem import build_problem
+from thrifty.solvers.trees.small.brute import n_trees, solve_brute
+from thrifty.solvers.trees.sweeps.hillclimb import hill_climb
 
 
 def problem_of(seed, max_cuts=5):

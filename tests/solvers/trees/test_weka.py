@@ -10,7 +10,7 @@ from sklearn.datasets import load_iris
 
 from thrifty._common.tables import one_hot, typed
 from thrifty.solvers.trees import Tree, improve_tree
-from thrifty.solvers.trees.weka import tree_from_weka
+from thrifty.solvers.trees.model.weka import tree_from_weka
 
 PRINTED = Path(__file__).parent / "weka"
 

@@ -11,9 +11,9 @@ from sklearn.datasets import load_iris
 from sklearn.tree import DecisionTreeClassifier
 
 from thrifty.solvers.trees import Tree, improve_tree
-from thrifty.solvers.trees.edits import Edit, apply_edits
-from thrifty.solvers.trees.weka import tree_from_weka
-from thrifty.solvers.trees.wording import describe_difference, errors_in_words, short_number
+from thrifty.solvers.trees.model.edits import Edit, apply_edits
+from thrifty.solvers.trees.model.weka import tree_from_weka
+from thrifty.solvers.trees.model.wording import describe_difference, errors_in_words, short_number
 
 CHAIN = """
 width <= 1: a (1.0)

@@ -9,8 +9,8 @@ from typing import Annotated
 
 import typer
 
-from thrifty.solvers.trees import inputs as given
-from thrifty.solvers.trees.inputs import at_work, read_inputs, refuse_existing, remark
+from thrifty.solvers.trees.shell import inputs as given
+from thrifty.solvers.trees.shell.inputs import at_work, read_inputs, refuse_existing, remark
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode="markdown")
 
@@ -61,8 +61,8 @@ def fit(
     from sklearn.tree import DecisionTreeClassifier
 
     from thrifty._common.tables import one_hot
-    from thrifty.solvers.trees.outline import outline
-    from thrifty.solvers.trees.tree import Tree
+    from thrifty.solvers.trees.model.outline import outline
+    from thrifty.solvers.trees.model.tree import Tree
 
     refuse_existing(out, force)
     columns, y, weights = given.read_training_table(data, target, weight)
@@ -112,7 +112,7 @@ def improve(
     Example: `thrifty trees improve --tree tree.json --data flowers.csv --target species --k 2 --out better.json`
     """
     from thrifty.solvers.trees.improve import improve_tree
-    from thrifty.solvers.trees.parameters import instance_parameters
+    from thrifty.solvers.trees.instance.parameters import instance_parameters
 
     refuse_existing(out, force)
     found = read_inputs(tree, weka, data, target, weight)
@@ -168,8 +168,8 @@ def diff(
 
     Example: `thrifty trees diff tree.json better.json --data flowers.csv --target species`
     """
-    from thrifty.solvers.trees.tree import Tree
-    from thrifty.solvers.trees.wording import describe_difference
+    from thrifty.solvers.trees.model.tree import Tree
+    from thrifty.solvers.trees.model.wording import describe_difference
 
     if (data is None) != (target is None):
         raise ValueError("--data and --target go together: the table, and the column that holds its classes")
@@ -191,9 +191,9 @@ def show(
 
     Example: `thrifty trees show tree.json`
     """
-    from thrifty.solvers.trees.outline import outline
-    from thrifty.solvers.trees.tree import Tree
-    from thrifty.solvers.trees.weka import tree_from_weka
+    from thrifty.solvers.trees.model.outline import outline
+    from thrifty.solvers.trees.model.tree import Tree
+    from thrifty.solvers.trees.model.weka import tree_from_weka
 
     typer.echo(outline(tree_from_weka(tree.read_text(encoding="utf-8")) if weka else Tree.load(tree)))
 
@@ -216,7 +216,7 @@ def report(
 
     Example: `thrifty trees report --tree tree.json --data flowers.csv --target species --k 3`
     """
-    from thrifty.solvers.trees.parameters import instance_parameters
+    from thrifty.solvers.trees.instance.parameters import instance_parameters
 
     found = read_inputs(tree, weka, data, target, weight)
     with at_work("measuring ..."):
@@ -259,8 +259,8 @@ def table(
     Example: `thrifty trees table --tree tree.json --data flowers.csv --target species --adjust 2 --prune 3`,
     and the tree with one change and two cuts less: `... --entry 1,0,2,0 --out smaller.json`
     """
-    from thrifty.solvers.trees.error_table import error_table
-    from thrifty.solvers.trees.table_text import parse_entry, table_text, table_to_dict
+    from thrifty.solvers.trees.boxes.error_table import error_table
+    from thrifty.solvers.trees.shell.table_text import parse_entry, table_text, table_to_dict
 
     refuse_existing(out, force)
     if (entry is None) != (out is None):

@@ -15,9 +15,9 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from thrifty.solvers.trees.improve import improve_tree
-from thrifty.solvers.trees.moves import Secondary
-from thrifty.solvers.trees.problem import Features, Operation
+from thrifty.solvers.trees.instance.problem import Features, Operation
 from thrifty.solvers.trees.search import Mode, Solver
+from thrifty.solvers.trees.sweeps.moves import Secondary
 
 _log = logging.getLogger(__name__)
 

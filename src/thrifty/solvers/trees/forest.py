@@ -16,8 +16,8 @@ from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from thrifty.solvers.trees.improve import improve_tree
+from thrifty.solvers.trees.model.validation import class_codes
 from thrifty.solvers.trees.report import Report
-from thrifty.solvers.trees.validation import class_codes
 
 Forest = TypeVar("Forest", RandomForestClassifier, ExtraTreesClassifier)
 Sample = Literal["bootstrap", "all"]

@@ -11,15 +11,15 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.tree import DecisionTreeClassifier
 
-from thrifty.solvers.trees.edits import Edit
-from thrifty.solvers.trees.moves import Secondary
-from thrifty.solvers.trees.problem import Cuts, Features, Operation, Problem, build_problem
-from thrifty.solvers.trees.pruned import Found, search_pruned
+from thrifty.solvers.trees.boxes.pruned import Found, search_pruned
+from thrifty.solvers.trees.instance.problem import Cuts, Features, Operation, Problem, build_problem
+from thrifty.solvers.trees.model.edits import Edit
+from thrifty.solvers.trees.model.tree import Tree
+from thrifty.solvers.trees.model.validation import check_table, warn_where_rounding_moves_rows
+from thrifty.solvers.trees.model.wording import describe_edits
 from thrifty.solvers.trees.report import Report
 from thrifty.solvers.trees.search import MODES, SOLVERS, Limits, Mode, Solver, search
-from thrifty.solvers.trees.tree import Tree
-from thrifty.solvers.trees.validation import check_table, warn_where_rounding_moves_rows
-from thrifty.solvers.trees.wording import describe_edits
+from thrifty.solvers.trees.sweeps.moves import Secondary
 
 TreeLike = TypeVar("TreeLike", Tree, DecisionTreeClassifier)
 

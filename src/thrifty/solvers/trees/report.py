@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from thrifty.solvers.trees.edits import Edit
-from thrifty.solvers.trees.solution import Status
-from thrifty.solvers.trees.wording import Difference
+from thrifty.solvers.trees.instance.solution import Status
+from thrifty.solvers.trees.model.edits import Edit
+from thrifty.solvers.trees.model.wording import Difference
 
 
 @dataclass(frozen=True)

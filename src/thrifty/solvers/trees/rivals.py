@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.tree import DecisionTreeClassifier
 
-from thrifty.solvers.trees.problem import Cuts, Problem, build_problem
-from thrifty.solvers.trees.ranks import BELOW_ALL, MISSING, RankTable
-from thrifty.solvers.trees.topology import NO_NODE
-from thrifty.solvers.trees.tree import Tree
+from thrifty.solvers.trees.instance.problem import Cuts, Problem, build_problem
+from thrifty.solvers.trees.instance.ranks import BELOW_ALL, MISSING, RankTable
+from thrifty.solvers.trees.model.topology import NO_NODE
+from thrifty.solvers.trees.model.tree import Tree
 
 TreeLike = TypeVar("TreeLike", Tree, DecisionTreeClassifier)
 

@@ -8,16 +8,16 @@ from typing import Literal
 
 import numpy as np
 
-from thrifty.solvers.trees.branch_and_bound import solve_branch_and_bound
-from thrifty.solvers.trees.brute import solve_brute
-from thrifty.solvers.trees.budget import solve_budget
-from thrifty.solvers.trees.dp import solve_dp
-from thrifty.solvers.trees.effort import max_boxes
-from thrifty.solvers.trees.hillclimb import hill_climb, solve_single
-from thrifty.solvers.trees.moves import Secondary
-from thrifty.solvers.trees.problem import Problem
-from thrifty.solvers.trees.solution import Solution
-from thrifty.solvers.trees.vns import solve_vns
+from thrifty.solvers.trees.bnb.branch_and_bound import solve_branch_and_bound
+from thrifty.solvers.trees.bnb.vns import solve_vns
+from thrifty.solvers.trees.boxes.dp import solve_dp
+from thrifty.solvers.trees.instance.effort import max_boxes
+from thrifty.solvers.trees.instance.problem import Problem
+from thrifty.solvers.trees.instance.solution import Solution
+from thrifty.solvers.trees.small.brute import solve_brute
+from thrifty.solvers.trees.small.budget import solve_budget
+from thrifty.solvers.trees.sweeps.hillclimb import hill_climb, solve_single
+from thrifty.solvers.trees.sweeps.moves import Secondary
 
 Mode = Literal["exact", "hillclimb", "vns"]
 Solver = Literal["auto", "sweep", "bnb", "dp", "budget", "brute"]

@@ -8,7 +8,7 @@ from thrifty.bench.claims import Measurement
 from thrifty.bench.context import Context
 from thrifty.bench.data import keel
 from thrifty.bench.evidence import Evidence, Plot, Series
-from thrifty.solvers.trees.error_table import error_table
+from thrifty.solvers.trees.boxes.error_table import error_table
 
 TABLES = ("heart", "pima")
 LEAVES = 12

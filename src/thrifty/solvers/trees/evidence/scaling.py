@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 from thrifty.bench.claims import Measurement
 from thrifty.bench.context import Context
 from thrifty.bench.evidence import Evidence, Plot, Series
-from thrifty.solvers.trees.dp import solve_dp
-from thrifty.solvers.trees.gadgets import hitting_set_instance
-from thrifty.solvers.trees.problem import Problem, build_problem
-from thrifty.solvers.trees.solution import Solution
-from thrifty.solvers.trees.tree import Tree
+from thrifty.solvers.trees.boxes.dp import solve_dp
+from thrifty.solvers.trees.instance.gadgets import hitting_set_instance
+from thrifty.solvers.trees.instance.problem import Problem, build_problem
+from thrifty.solvers.trees.instance.solution import Solution
+from thrifty.solvers.trees.model.tree import Tree
 
 CUTS = 7  # a complete tree of depth 3, every cut of which may change
 ROWS = 400

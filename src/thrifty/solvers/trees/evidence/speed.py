@@ -13,8 +13,8 @@ from thrifty.bench.context import Context
 from thrifty.bench.data import keel
 from thrifty.bench.evidence import Evidence
 from thrifty.solvers.trees import Tree, error_table, improve_tree
-from thrifty.solvers.trees.branch_and_bound import solve_branch_and_bound
-from thrifty.solvers.trees.problem import Operation, build_problem
+from thrifty.solvers.trees.bnb.branch_and_bound import solve_branch_and_bound
+from thrifty.solvers.trees.instance.problem import Operation, build_problem
 from thrifty.solvers.trees.rivals import plain_dynamic_programme
 
 #: What one step of a sweep reads of a point: its place in the order, its rank, both leaves, its class and its weight.

@@ -1,0 +1,1 @@
+"""Two and more changes, by branch and bound over sweeps."""

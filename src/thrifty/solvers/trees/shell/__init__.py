@@ -1,0 +1,1 @@
+"""What the command line needs besides the method: columns, files, tables of text."""
