@@ -156,6 +156,18 @@ def test_firas_residual_is_scaled_by_column_and_limited(rng):
     assert (first - second).norm() > 5 * first.norm()
 
 
+def test_firas_residual_may_grow_by_one_percent_a_step(rng):
+    low = matrix(rng, 10, 2, dtype=torch.float64) @ matrix(rng, 2, 6, dtype=torch.float64)
+    full = matrix(rng, 10, 6, dtype=torch.float64)
+    options = {"lr": 1.0, "rank": 2, "momentum": 0.0, "adjust_lr_fn": "none", "residual": "fira", "projector": "exact"}
+    weights, optimizer = run([low + 0.01 * full, low + full, low + full], update_proj_gap=100, **options)
+    Q = next(iter(optimizer.state.values()))["basis"]
+    steps = [a - b for a, b in zip([torch.zeros_like(low), *weights], weights, strict=False)]
+    norms = [(step - Q @ Q.T @ step).norm().item() for step in steps]
+    assert norms[1] / norms[0] == pytest.approx(1.01)
+    assert norms[2] / norms[1] == pytest.approx(1.01)
+
+
 def test_a_fused_weight_is_as_many_matrices(rng):
     gradients = [matrix(rng, 24, 10, dtype=torch.float64) for _ in range(5)]
     options = {"lr": 0.1, "rank": 3, "update_proj_gap": 2, "projector": "exact", "norm_growth_limit": None}

@@ -51,6 +51,14 @@ def test_blocks_go_to_sumo_and_the_rest_to_adamw():
     assert optimizer.name_of(1) == "mlp.0.weight"
 
 
+def test_a_head_that_shares_its_weight_with_an_embedding_goes_with_it_whatever_its_name():
+    model = nn.Module()
+    model.words, model.out, model.inner = nn.Embedding(40, 32), nn.Linear(32, 40, bias=False), nn.Linear(32, 32)
+    model.out.weight = model.words.weight
+    low, dense, _ = sumo_param_groups(model)
+    assert (names(low), names(dense)) == (["inner.weight"], ["words.weight"])
+
+
 def test_modules_can_be_chosen_by_expression_or_list():
     (low, *_) = sumo_param_groups(Tiny(), target_modules=r"mlp\.\d")
     assert names(low) == ["mlp.0.weight", "mlp.1.weight"]

@@ -7,7 +7,6 @@ more, moments of one shape are orthogonalised as a batch and collectives are sha
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -93,11 +92,16 @@ class Step:
             lr = group["lr"]
             lr = lr.to(matrix.weight.device) if isinstance(lr, Tensor) else lr
             # −α s O, plus what takes the part inside the subspace out of c·G, so that only G_⊥ remains of it.
-            X = -step if rest.is_none else hat * (rest.coefficient * sign) - step
+            if rest.is_none:
+                X = step * -lr
+            elif isinstance(rest.coefficient, Tensor) or isinstance(lr, Tensor):
+                X = (hat * (rest.coefficient * sign) - step) * lr
+            else:
+                X = torch.sub(hat * (rest.coefficient * sign * lr), step, alpha=lr)
             apply_update(
                 matrix.weight,
                 matrix.basis,
-                X * lr,
+                X,
                 decay=1 - lr * group["weight_decay"],
                 G=None if rest.is_none else matrix.gradient,
                 coefficient=0.0 if rest.is_none else rest.coefficient * (sign * lr),
@@ -116,8 +120,9 @@ def _projected(matrices: Sequence[Matrix]) -> dict[Matrix, Tensor]:
 def _looks(matrices: Sequence[Matrix], tensors: Sequence[Tensor]) -> tuple[list[bool], list[bool]]:
     """Return, for each tensor, whether it holds something not finite, and whether it holds anything but zeros."""
     held = [tensor if tensor.numel() else tensor.new_zeros(1) for tensor in tensors]  # a rank may hold no rows
-    peaks = torch.stack([peak.float() for peak in torch._foreach_norm(held, math.inf)])
-    flags = torch.stack([~peaks.isfinite(), peaks > 0], dim=1).float()
+    # The sum of absolute values: it cannot overflow before an entry of a 32-bit tensor is about to, and is quick.
+    sums = torch.stack(torch._foreach_norm(held, 1, dtype=matrices[0].basis.dtype))
+    flags = torch.stack([~sums.isfinite(), sums > 0], dim=1).float()
     if any(matrix.shards for matrix in matrices):
         flags = torch.stack(sum_over(None, matrices, flags.unbind()))
     table = flags.tolist()  # the one synchronisation of a step

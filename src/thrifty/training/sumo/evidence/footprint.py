@@ -22,6 +22,9 @@ LLAMA = {
 }
 SQUARE, SQUARE_RANK = 256, 64
 
+#: In quick mode: the others take seconds to import.
+QUICK_RIVALS = ("GaLore", "Muon", "AdamW")
+
 
 def llama_shapes(size: str) -> tuple[list[Shape], int]:
     """Return the shapes of the matrices, and the number of all other parameters."""
@@ -47,7 +50,7 @@ def show(ctx: Context, evidence: Evidence, gate: tuple[list[float], list[float]]
     """One square weight, measured; LLaMA's shapes, computed by the formula that the measurement confirms."""
     workload = f"one weight of {SQUARE} × {SQUARE}, rank {SQUARE_RANK}, float32"
     held = {}
-    for name in ("SUMO", *RIVALS):
+    for name in ("SUMO", *(RIVALS if ctx.full else QUICK_RIVALS)):
         found = ctx.attempt(evidence, name, lambda name=name: measured_bytes(name), workload=workload)  # type: ignore[misc]
         if found is not None:
             held[name] = Measurement.of(found / 1e3, "kB")

@@ -27,7 +27,7 @@ def show(ctx: Context, evidence: Evidence, gates: Gates) -> None:
     steps = ctx.time(
         {name: _step(_ready(name, count, ctx.device)) for name in ("SUMO", "GaLore", "Muon")},
         repeats=7 if ctx.full else 5,
-        at_most=60.0 if ctx.full else 3.0,
+        at_most=40.0 if ctx.full else 3.0,
     )
     ctx.progress(1, 2, "refreshes of the subspace")
     # A refreshing step of one weight, less a plain step of one weight, is the refresh.
@@ -38,7 +38,7 @@ def show(ctx: Context, evidence: Evidence, gates: Gates) -> None:
             for kind in ("", ", refreshing")
         },
         repeats=5 if ctx.full else 3,
-        at_most=30.0 if ctx.full else 3.0,
+        at_most=15.0 if ctx.full else 3.0,
     )
     plain = {name: timing.seconds for name, timing in steps.items()}
     refresh = {name: _less(single[f"{name}, refreshing"].seconds, single[name].seconds) for name in ("SUMO", "GaLore")}
