@@ -227,4 +227,4 @@ def test_the_ill_conditioned_quadratic_needs_the_exact_factor(rng):
             optimizer.step()
         return 400
 
-    assert steps_to(1e-3, "qr_svd") <= steps_to(1e-3, "ns5")
+    assert steps_to(1e-3, "qr_svd") < steps_to(1e-3, "ns5") < 100
