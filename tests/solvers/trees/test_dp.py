@@ -1,4 +1,4 @@
-"""The dynamic programme against brute force and the specification's oracles (section 9)."""
+"""The dynamic programme against brute force and golden values."""
 
 from itertools import product
 
@@ -11,6 +11,7 @@ from tree_instances import chain, complete_depth_2, random_problem, random_tree
 from thrifty.solvers.trees import Tree
 from thrifty.solvers.trees.boxes.dp import solve_dp
 from thrifty.solvers.trees.instance.problem import build_problem
+from thrifty.solvers.trees.rivals import plain_dynamic_programme
 from thrifty.solvers.trees.small.brute import n_trees, solve_brute
 from thrifty.solvers.trees.sweeps.hillclimb import solve_single
 
@@ -48,6 +49,44 @@ def test_equals_the_sweep(seed):
     problem = build_problem(tree, X, y, **settings)
     k = min(1, tree.n_cuts)
     assert solve_dp(problem, k).errors_by_budget == pytest.approx(solve_single(problem, k).errors_by_budget, abs=1e-9)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_large_budgets_equal_the_plain_programme(seed):
+    """Deep trees and k up to s, where the same box is asked for with several budgets."""
+    rng = np.random.default_rng(seed)
+    d, domain, s = int(rng.integers(1, 3)), int(rng.integers(3, 6)), int(rng.integers(4, 7))
+    X, y = rng.integers(domain, size=(14, d)).astype(float), rng.integers(2, size=14)
+    shape = chain(s, rng.integers(d, size=s), rng.integers(-1, domain, size=s), n_features=d)
+    tree = shape if seed % 3 else random_tree(rng, s, d, 2, domain)
+    problem = build_problem(tree, X, y, operation="adjust" if d == 2 else "exchange", min_samples_leaf=0)
+    expected = [plain_dynamic_programme(problem, k, time_limit=60) for k in range(s + 1)]
+    found = solve_dp(problem, s)
+    assert list(found.errors_by_budget) == expected
+    assert problem.n_errors(found.cuts) == expected[-1]
+
+
+def test_a_box_met_again_with_more_budget():
+    """One of 1500 random problems in which a box is first met with fewer changes left than it is later asked for."""
+    rng = np.random.default_rng(566)
+    d, domain, s, n = (int(rng.integers(low, high)) for low, high in ((1, 3), (3, 6), (4, 7), (8, 25)))
+    X, y = rng.integers(domain, size=(n, d)).astype(float), rng.integers(2, size=n)
+    tree = chain(s, rng.integers(d, size=s), rng.integers(-1, domain, size=s), n_features=d)
+    operation = "adjust" if rng.random() < 0.5 else "exchange"
+    problem = build_problem(tree, X, y, operation=operation, min_samples_leaf=0)
+    expected = (8, 7, 5, 4, 3)
+    assert plain_dynamic_programme(problem, 4, time_limit=60) == expected[-1]
+    assert solve_dp(problem, 4).errors_by_budget == expected
+
+
+def test_a_change_that_cannot_be_none():
+    """Cut 0 may not stay on its own column, so a change there costs errors; larger budgets are still no worse."""
+    X = np.array([[0, 0], [0, 1], [1, 0], [1, 1]], dtype=float)
+    tree = chain(1, 0, 0.5, n_features=2)
+    problem = build_problem(tree, X, np.array([0, 0, 1, 1]), features=[1], min_samples_leaf=0)
+    assert solve_dp(problem, 1).errors_by_budget == (0, 0)
+    problem = build_problem(tree, X, np.array([0, 0, 0, 1]), features=[1], frozen=(), min_samples_leaf=2)
+    assert solve_dp(problem, 1).errors_by_budget == (1, 1)
 
 
 @pytest.mark.parametrize(("table", "errors"), [("iris", (100, 50, 6, 6)), ("wine", (107, 54, 15, 6))])
