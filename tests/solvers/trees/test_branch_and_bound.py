@@ -1,4 +1,4 @@
-"""The branch and bound against answers found another way (section 9 of the specification)."""
+"""The branch and bound against answers found another way."""
 
 from functools import cache
 
@@ -7,7 +7,6 @@ import pytest
 from sklearn.datasets import load_breast_cancer, load_iris, load_wine
 from tree_instances import chain, complete_depth_2, hand_made, random_problem
 
-from thrifty.solvers.trees import brute
 from thrifty.solvers.trees.bnb.branch_and_bound import solve_branch_and_bound
 from thrifty.solvers.trees.bnb.few_changes import fewest_errors
 from thrifty.solvers.trees.bnb.memo import Memo
@@ -16,6 +15,7 @@ from thrifty.solvers.trees.bnb.scene import build_scene, new_work
 from thrifty.solvers.trees.instance.gadgets import hitting_set_instance
 from thrifty.solvers.trees.instance.problem import build_problem
 from thrifty.solvers.trees.instance.ranks import MISSING
+from thrifty.solvers.trees.small import brute
 from thrifty.solvers.trees.small.brute import n_trees, solve_brute
 
 TABLES = {"iris": load_iris, "wine": load_wine, "breast_cancer": load_breast_cancer}
@@ -62,7 +62,7 @@ def test_equals_brute_force_on_larger_problems(seed):
 
 
 def by_recursion(problem, with_floors):
-    """F(v, S, k) as section 2.2 has it, on sets of points: a function of a node, a set and a budget."""
+    """F(v, S, k) by its recurrence, on sets of points: a function of a node, a set and a budget."""
     topology, table = problem.topology, problem.table
     tests = {int(v): brute.tests_at(problem, int(v)) for v in topology.cuts}
 
@@ -177,7 +177,7 @@ def test_fixed_features_adjusted(table, features, thresholds, adjust, exchange):
 
 
 def test_worked_example():
-    """Section 2.6: R R B B R R."""
+    """The worked example: R R B B R R."""
     X, y = np.arange(1.0, 7.0)[:, None], np.array([1, 1, 0, 0, 1, 1])
     problem = build_problem(complete_depth_2((0, 0, 0), (3, 1, 5), 1, 2), X, y, operation="adjust")
     solution = solve_branch_and_bound(problem, 3)

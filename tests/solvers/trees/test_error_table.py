@@ -14,7 +14,7 @@ from thrifty.solvers.trees.instance.problem import build_problem
 
 
 def worked_example():
-    """Section 2.6: R R B B R R."""
+    """The worked example: R R B B R R."""
     tree = complete_depth_2((0, 0, 0), (3, 1, 5), 1, 2)
     tree = hand_made(tree.left, tree.right, tree.feature, tree.threshold, n_features=1, classes=np.array(["B", "R"]))
     return tree, np.arange(1.0, 7.0)[:, None], np.array(["R", "R", "B", "B", "R", "R"])

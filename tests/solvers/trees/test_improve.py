@@ -1,4 +1,4 @@
-"""`improve_tree` as users call it: what it keeps, how it chooses, what it refuses (section 10 of the specification)."""
+"""`improve_tree` as users call it: what it keeps, how it chooses, what it refuses."""
 
 import warnings
 from dataclasses import replace

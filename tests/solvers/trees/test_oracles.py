@@ -1,4 +1,4 @@
-"""The solvers against answers found another way (section 9 of the specification)."""
+"""The solvers against answers found another way."""
 
 from itertools import product
 
@@ -16,7 +16,7 @@ TABLES = {"iris": load_iris, "wine": load_wine, "breast_cancer": load_breast_can
 
 
 def errors_by_hand(tree, X, y, weight):
-    """Majority errors of a tree, one row at a time, straight from the definitions of section 2.1."""
+    """Majority errors of a tree, one row at a time, straight from the definitions."""
     held = {}
     for x, label, w in zip(X, y, np.ones(len(y)) if weight is None else weight, strict=True):
         v = 0
@@ -115,7 +115,7 @@ def test_fixed_features_adjusted(table, features, thresholds, adjust, exchange):
 
 
 def test_worked_example():
-    """Section 2.6: R R B B R R."""
+    """The worked example: R R B B R R."""
     X, y = np.arange(1.0, 7.0)[:, None], np.array(["R", "R", "B", "B", "R", "R"])
     tree = complete_depth_2((0, 0, 0), (3, 1, 5), 1, 2)
     tree = hand_made(tree.left, tree.right, tree.feature, tree.threshold, n_features=1, classes=np.array(["B", "R"]))

@@ -22,7 +22,7 @@ def predict(workload: Workload) -> LedgerDelta:
         ValueError: ``rows`` or ``features`` is missing.
 
     Source:
-        One operation is found in O(n·d·depth) steps: specification section 2.4(b).
+        One operation is found in O(n·d·depth) steps by sweeps (``sweeps.single``).
     """
     if workload.task != "tabular classification":
         return LedgerDelta.not_applicable(f"it improves decision trees for classification, not {workload.task}")

@@ -41,6 +41,7 @@ class TreeLocalSearchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore
         min_weight_fraction_leaf: The same for the share of the total weight.
         features: Columns that cuts may be exchanged to.
         frozen: Cuts that stay as they are (for a tree that is already fitted).
+        monotonic_cst: One of 1, -1 and 0 a column; for a tree that is fitted here, also of that fit.
         secondary: ``"gini"`` or ``"margin"``: the choice among equally good changes.
         class_weight: ``None``, ``"balanced"`` or a mapping from class to factor; multiplies the row weights, of the
             fit (unless prefit) and of the search.
@@ -75,7 +76,7 @@ class TreeLocalSearchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore
         >>> model.n_errors_ <= model.n_errors_before_
         True
 
-    Source: section 4 of the specification; Harviainen, Sommer, Sorge (NeurIPS 2025, arXiv 2510.12726).
+    Source: Harviainen, Sommer, Sorge (NeurIPS 2025, arXiv 2510.12726).
     """
 
     def __init__(
@@ -92,6 +93,7 @@ class TreeLocalSearchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore
         min_weight_fraction_leaf: float = 0.0,
         features: Features = None,
         frozen: Collection[int] = (),
+        monotonic_cst: ArrayLike | None = None,
         secondary: Secondary = "gini",
         class_weight: Mapping[Any, float] | Literal["balanced"] | None = None,
         prefit: bool = False,
@@ -113,6 +115,7 @@ class TreeLocalSearchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore
         self.min_weight_fraction_leaf = min_weight_fraction_leaf
         self.features = features
         self.frozen = frozen
+        self.monotonic_cst = monotonic_cst
         self.secondary = secondary
         self.class_weight = class_weight
         self.prefit = prefit
@@ -169,6 +172,7 @@ class TreeLocalSearchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore
             min_weight_fraction_leaf=self.min_weight_fraction_leaf,
             features=self.features,
             frozen=self.frozen,
+            monotonic_cst=self.monotonic_cst,
             secondary=self.secondary,
             time_limit=self.time_limit,
             memory_limit_mb=self.memory_limit_mb,
@@ -195,6 +199,7 @@ class TreeLocalSearchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore
                 max_depth=DEFAULT_DEPTH,
                 min_samples_leaf=max(1, self.min_samples_leaf),
                 min_weight_fraction_leaf=self.min_weight_fraction_leaf,
+                monotonic_cst=self.monotonic_cst,
                 random_state=self.random_state,
             )
         if not isinstance(self.estimator, DecisionTreeClassifier):

@@ -40,6 +40,7 @@ def improve_tree(
     min_weight_fraction_leaf: float = 0.0,
     features: Features = None,
     frozen: Collection[int] = (),
+    monotonic_cst: ArrayLike | None = None,
     secondary: Secondary = "gini",
     time_limit: float | None = None,
     memory_limit_mb: float = 2048,
@@ -80,6 +81,9 @@ def improve_tree(
         features: Columns, by number or name, that cuts may be exchanged to: one list, or a mapping from cut (node
             number) to list. ``None``: all.
         frozen: Cuts (node numbers) that stay as they are.
+        monotonic_cst: One of 1, -1 and 0 a column, as in ``DecisionTreeClassifier``: raising the column must not lower,
+            must not raise, or may change the class predicted. Kept by k of 0 or 1, by hill climbing and by
+            ``solver="brute"``; see `monotone`.
         secondary: Among equally good changes: ``"gini"``: lowest Gini impurity, then widest gap around the
             threshold; ``"margin"``: the other way round; then the nearest to the old threshold.
         time_limit: Seconds after which the best tree found so far is returned, with a lower bound and the status
@@ -134,6 +138,8 @@ def improve_tree(
     if isinstance(tree, Tree):  # scikit-learn's own users know that it rounds
         warn_where_rounding_moves_rows(ours, X)
     if n_prune or n_raise:
+        if monotonic_cst is not None:
+            raise ValueError("monotonic_cst is given with n_prune or n_raise; it is kept only where no cut is removed")
         if mode != "exact" or solver not in ("auto", "dp"):
             raise ValueError(
                 f"mode is {mode!r} and solver {solver!r} with n_prune={n_prune} and n_raise={n_raise}; cuts are "
@@ -163,6 +169,7 @@ def improve_tree(
             solver=solver,
             secondary=secondary,
             limits=limits,
+            monotonic_cst=monotonic_cst,
             max_rounds=max_rounds,
             random_state=random_state,
         )
@@ -178,7 +185,10 @@ def improve_tree(
             n_states=solution.n_states,
         )
     difference = describe_edits(ours, found.tree, found.edits, check_table(ours, X, y, sample_weight))
-    tidy = round if problem.table.has_integer_weights else float
+
+    def tidy(errors: float) -> float:
+        return round(errors) if problem.table.has_integer_weights and np.isfinite(errors) else errors
+
     report = Report(
         n_errors_before=tidy(problem.given_errors),
         n_errors_relabelled=tidy(problem.n_errors(problem.cuts)),

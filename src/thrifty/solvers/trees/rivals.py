@@ -139,8 +139,6 @@ def plain_dynamic_programme(problem: Problem, k: int, *, time_limit: float) -> f
 
     Raises:
         TimeoutError: The time ran out.
-
-    Source: section 2.2 of the specification.
     """
     table, topology, cuts = problem.table, problem.topology, problem.cuts
     examples = [tuple(row) for row in table.ranks.T.tolist()]

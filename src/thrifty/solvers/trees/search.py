@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from thrifty.solvers.trees.bnb.branch_and_bound import solve_branch_and_bound
 from thrifty.solvers.trees.bnb.vns import solve_vns
@@ -14,6 +15,7 @@ from thrifty.solvers.trees.boxes.dp import solve_dp
 from thrifty.solvers.trees.instance.effort import max_boxes
 from thrifty.solvers.trees.instance.problem import Problem
 from thrifty.solvers.trees.instance.solution import Solution
+from thrifty.solvers.trees.monotone import climb_monotone, solve_monotone, solve_monotone_brute
 from thrifty.solvers.trees.small.brute import solve_brute
 from thrifty.solvers.trees.small.budget import solve_budget
 from thrifty.solvers.trees.sweeps.hillclimb import hill_climb, solve_single
@@ -66,6 +68,7 @@ def search(
     solver: Solver,
     secondary: Secondary,
     limits: Limits,
+    monotonic_cst: ArrayLike | None,
     max_rounds: int,
     random_state: int | np.random.RandomState | None,
 ) -> tuple[Solution, str]:
@@ -74,6 +77,8 @@ def search(
     Raises:
         ValueError: The mode, the solver and ``k`` do not go together.
     """
+    if monotonic_cst is not None:
+        return _search_monotone(problem, k, monotonic_cst, mode=mode, solver=solver, secondary=secondary)
     if mode != "exact":
         if solver not in ("auto", "sweep" if mode == "hillclimb" else "bnb"):
             raise ValueError(f"solver is {solver!r} with mode={mode!r}, which has its own; leave it at 'auto'")
@@ -120,3 +125,19 @@ def search(
         )
         return solution, chosen
     return (solve_budget if chosen == "budget" else solve_brute)(problem, k), chosen
+
+
+def _search_monotone(
+    problem: Problem, k: int, monotonic_cst: ArrayLike, *, mode: Mode, solver: Solver, secondary: Secondary
+) -> tuple[Solution, str]:
+    """The same among trees whose predictions are monotone."""
+    if mode == "hillclimb" and k == 1 and solver in ("auto", "sweep"):
+        return climb_monotone(problem, monotonic_cst, secondary=secondary), "sweep"
+    if mode == "exact" and solver == "brute":
+        return solve_monotone_brute(problem, k, monotonic_cst), "brute"
+    if mode == "exact" and k <= 1 and solver in ("auto", "sweep"):
+        return solve_monotone(problem, k, monotonic_cst, secondary=secondary), "sweep"
+    raise ValueError(
+        f"monotonic_cst is given with k={k}, mode={mode!r} and solver={solver!r}; it is kept by k of 0 or 1, by "
+        "mode='hillclimb' and by solver='brute'"
+    )

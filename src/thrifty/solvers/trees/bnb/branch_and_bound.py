@@ -1,4 +1,4 @@
-"""The fewest errors within k changes, by branch and bound (sections 2.4c, 2.4d and 2.5 of the specification).
+"""The fewest errors within k changes, by branch and bound.
 
 Budgets are raised one at a time. With budget a, every cut of the tree is asked for the fewest errors under it if it
 and a - 1 cuts below it are changed; cuts that do not meet combine by convolution (`few_changes`). These questions do
@@ -72,7 +72,7 @@ def solve_branch_and_bound(
     Raises:
         ValueError: ``k``, ``time_limit``, ``memory_limit_mb`` or ``n_jobs`` is out of range.
 
-    Source: sections 2.4 and 2.5 of the specification; Harviainen, Sommer, Sorge (NeurIPS 2025, arXiv 2510.12726).
+    Source: Harviainen, Sommer, Sorge (NeurIPS 2025, arXiv 2510.12726).
     """
     if not 0 <= k <= problem.topology.n_leaves - 1:
         raise ValueError(f"k is {k}; the tree has {problem.topology.n_leaves - 1} cuts, and k is in 0..that")

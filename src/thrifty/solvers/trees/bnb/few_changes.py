@@ -1,7 +1,7 @@
 """Tables of fewest errors for each budget, and a whole subtree solved for budgets of at most two in one kernel.
 
 Cuts of which none is above the other do not meet, so their changes combine by min-plus convolution of the children's
-tables (section 2.4d of the specification):
+tables:
 
     T[v, a] = min( min over b of T[left, b] + T[right, a - b],   v keeps its test
                    C[v, a],                                      v is changed, a - 1 more below it
@@ -54,7 +54,7 @@ def combine(v, budget, shape, totals, changed, best):  # type: ignore[no-untyped
 
 @njit(cache=True, nogil=True)
 def fewest_errors(v, order, m, budget, threshold, scene, work):  # type: ignore[no-untyped-def]
-    """F(v, S, budget) for a budget of 0, 1 or 2 (section 2.5 of the specification).
+    """F(v, S, budget) for a budget of 0, 1 or 2.
 
     Args:
         v: Node.

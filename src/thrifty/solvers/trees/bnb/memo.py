@@ -9,7 +9,7 @@ import numpy as np
 from thrifty.solvers.trees.bnb.tables import Answer
 
 Key = tuple[int, int, bytes]
-"""Node, budget, and the set of points as packed bits (section 2.4a of the specification)."""
+"""Node, budget, and the set of points as packed bits."""
 
 OVERHEAD = 300
 """Bytes that an answer takes beside its packed bits: tuple, numbers, place in the dictionary."""

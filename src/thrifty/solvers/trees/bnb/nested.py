@@ -1,4 +1,4 @@
-"""F(v, S, budget) for any budget: the branch and bound below changed cuts (section 2.5 of the specification).
+"""F(v, S, budget) for any budget: the branch and bound below changed cuts.
 
 A budget of up to two is one kernel (`few_changes`). Beyond that a changed cut tries its thresholds in the order of
 their bounds, and asks at each for the fewest errors under either child with fewer changes. Questions that wait for

@@ -1,4 +1,4 @@
-"""One change in a subtree, on any set of points (section 2.4b of the specification), for the branch and bound.
+"""One change in a subtree, on any set of points, for the branch and bound.
 
 As in `single`, every cut sweeps every feature; here only the errors count, and each result comes twice:
 

@@ -1,7 +1,7 @@
 """All thresholds of one feature at a cut that is changed, with bounds on what further changes can do at each.
 
 For budgets of three and more. Each side's fewest errors are monotone in the points on that side and grow by at most
-a point's weight (section 2.4c of the specification), so a bound found at one position bounds every other.
+a point's weight, so a bound found at one position bounds every other.
 """
 
 from __future__ import annotations

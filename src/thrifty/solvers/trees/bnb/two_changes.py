@@ -1,4 +1,4 @@
-"""A changed cut and one more change below it: the inner loop of the branch and bound (section 2.4c).
+"""A changed cut and one more change below it: the inner loop of the branch and bound.
 
 Let cut ``u0`` be changed to the test "first p points of a sequence go left", and then cut ``u`` under its left child,
 too. The errors are

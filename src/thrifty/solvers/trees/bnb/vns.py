@@ -1,7 +1,7 @@
 """Variable neighbourhood search: climb by single changes, then by the best pair, the best three, and so on.
 
 A tree from which no single change helps may still be improved by two at once. So the exact search for k = 2, 3, ... is
-run on it in turn, and the climb begins anew at the first that helps (section 2.4g of the specification). If none does,
+run on it in turn, and the climb begins anew at the first that helps. If none does,
 the tree may be left for an equally good one: the least impure of those not visited lately.
 """
 
@@ -64,8 +64,6 @@ def solve_vns(
 
     Raises:
         ValueError: A number is out of range.
-
-    Source: section 2.4g of the specification.
     """
     for name, given, least in (
         ("max_changes", max_changes, 1),

@@ -1,7 +1,7 @@
 """Boxes, as the dynamic programme stores them: the set of points in each.
 
 A box of the paper is an interval of every feature. Two boxes that hold the same points are the same state, so a state
-is the *set* of its points, which stands for the smallest box around them (section 2.4a of the specification), works
+is the *set* of its points, which stands for the smallest box around them, works
 for any number of features, and goes on working where missing values cut holes into boxes. At each cut there are at
 most min((D + 1)^{2d}, n^{2d}) such sets.
 

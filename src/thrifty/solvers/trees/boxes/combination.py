@@ -1,4 +1,4 @@
-"""The way up of the dynamic programme: tables of a cut's boxes from those of its children (section 2.2)."""
+"""The way up of the dynamic programme: tables of a cut's boxes from those of its children."""
 
 from __future__ import annotations
 

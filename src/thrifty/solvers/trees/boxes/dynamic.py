@@ -1,4 +1,4 @@
-"""The dynamic programme over boxes (section 2.2; Theorems 4.1 to 4.3): one engine for changes and for pruning.
+"""The dynamic programme over boxes: one engine for changes and for pruning.
 
 All boxes that reach a cut are handled together: `expansion` lists what may happen at each and which boxes that hands
 to the children, those are solved in turn, and `combination` puts the tables together. Work starts at the root's one

@@ -1,4 +1,4 @@
-"""Four budgets at once: fewest errors for every number of changes and of cuts removed (section 2.2, DT-PLS)."""
+"""Four budgets at once: fewest errors for every number of changes and of cuts removed (DT-PLS)."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ def error_table(
     Changes count "at most" (a change may be none), removed cuts "exactly", so that the table shows what each size
     costs. Replacing the subtree of a cut by a leaf removes all its cuts; raising a child into its parent's place
     removes the parent and the other child's cuts. The node replaced or made way for counts under that operation, the
-    cuts that go with it under either (section 2.2), so the same tree can stand in several entries.
+    cuts that go with it under either, so the same tree can stand in several entries.
 
     Args:
         tree: A `Tree`, or a fitted ``DecisionTreeClassifier``.
@@ -212,7 +212,7 @@ def error_table(
         >>> bool((table[1] <= table[0]).all())
         True
 
-    Source: section 2.2 of the specification; Theorem 4.3 of the paper.
+    Source: Theorem 4.3 of the paper.
     """
     budgets = [
         _whole("k_adjust", k_adjust),

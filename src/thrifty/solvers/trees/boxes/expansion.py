@@ -1,6 +1,6 @@
 """The way down of the dynamic programme: every case at every box of a cut, and the boxes that it hands to the children.
 
-Cases are read off sweeps (section 2.4b of the specification): one pass over the points of a box in the order of a
+Cases are read off sweeps: one pass over the points of a box in the order of a
 feature gives, for every threshold, the key of the set on either side, the errors of both sides as the subtrees below
 stand, and the errors that nothing can avoid. So most children need no state of their own: a side that nothing can
 improve, or for which no budget is left, is a number. Leaves always are. Only the others are looked up or added.

@@ -1,4 +1,4 @@
-"""Both sides of every threshold of one feature, read off one sweep over the points of a box (section 2.4b).
+"""Both sides of every threshold of one feature, read off one sweep over the points of a box.
 
 With the subtrees as they stand each point has one leaf if it is sent left and one if it is sent right. Running sums in
 the order of the feature then give, for each number of points on the left: the errors of both sides, what nothing can

@@ -1,6 +1,6 @@
 """How operation budgets split at a cut: what of them is spent there, what goes to the left, what to the right.
 
-The dynamic programme (section 2.2 of the specification) keeps for each cut and box a table with one entry for each
+The dynamic programme keeps for each cut and box a table with one entry for each
 combination of budgets: changes of each kind ("at most"), then cuts removed by subtree replacement and by subtree
 raising ("exactly"). What happens at the cut itself is one of a few *cases*: it is kept, replaced by a leaf, one of
 its children is raised into its place, or its test is changed. A case is nothing but a list of triples (entry of this

@@ -34,7 +34,7 @@ def max_boxes(problem: Problem, k: int) -> float:
     of the elementary symmetric polynomials of degree 0 to k in the numbers of tests above. All boxes of the table
     bound it too.
 
-    Source: section 2.2 of the specification, last paragraph (the lazy, top-down form of Theorems 4.1 and 4.2).
+    Source: the lazy, top-down form of Theorems 4.1 and 4.2.
     """
     topology, tests = problem.topology, tests_at_cuts(problem)
     ways = np.zeros((topology.n_nodes, k + 1))  # ways[v, i]: with exactly i changes above v
@@ -71,8 +71,6 @@ def max_sweeps(problem: Problem, k: int) -> float:
 
     With one change left each allowed feature of each cut is swept once; with more, both subtrees are searched again
     for every position of every feature.
-
-    Source: section 2.5 of the specification.
     """
     topology, tests = problem.topology, tests_at_cuts(problem)
     n_features = problem.allowed.sum(axis=1)

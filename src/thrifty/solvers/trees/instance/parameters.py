@@ -1,4 +1,4 @@
-"""The parameters of an instance (section 2.7 of the specification), and what they say about solving it exactly."""
+"""The parameters of an instance, and what they say about solving it exactly."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ def instance_parameters(
         >>> found.n_cuts, found.domain_size, found.n_errors, found.delta_max, found.solver
         (1, 4, 1, 1, 'sweep')
 
-    Source: section 2.7 of the specification; Table 3 of the paper.
+    Source: Table 3 of the paper.
     """
     k = check_budget(k, tree.n_cuts)
     problem = build_problem(tree, X, y, operation=operation, sample_weight=sample_weight)

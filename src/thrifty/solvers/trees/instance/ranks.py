@@ -2,7 +2,7 @@
 
 Column j has the distinct values ``values[j][0] < values[j][1] < ...``; a point holds the rank of its value, and a cut
 at rank r sends the points of rank ``<= r`` left. Rank -1 is the paper's threshold -inf (everything right), the last
-rank sends everything left (section 2.1 of the specification).
+rank sends everything left.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class RankTable:
         return self.threshold_between(j, rank, rank + 1)
 
     def threshold_between(self, j: int, low: int, high: int) -> float:
-        """The midpoint between two values of feature ``j`` (section 2.4h of the specification).
+        """The midpoint between two values of feature ``j``.
 
         Args:
             j: Feature.

@@ -1,6 +1,6 @@
 """What turns one tree into another: tests changed, subtrees replaced by a leaf, subtrees raised.
 
-The operations are those of section 2.1 of the specification. Any tree that local search and pruning can make of
+Any tree that local search and pruning can make of
 another is reached from it by a set of them, at most one a node; `edits_between` finds a smallest such set.
 """
 

@@ -1,4 +1,4 @@
-"""What each node predicts, given the training weight of each class at it (section 2.4 of the specification, end)."""
+"""What each node predicts, given the training weight of each class at it."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The decision tree that is improved: arrays, one entry a node, that nothing changes once they are built.
 
-A row goes left at a cut iff its value is at most the cut's threshold (section 2.1 of the specification; so do
+A row goes left at a cut iff its value is at most the cut's threshold (as in
 scikit-learn, C4.5 and PMML).
 """
 
@@ -192,7 +192,7 @@ class Tree:
         """The same cuts with every node's statistics and majority taken from new totals.
 
         A tie keeps the node's old class if that is among the tied, else takes the first of them; an empty node
-        takes its parent's shares (section 2.4 of the specification, end).
+        takes its parent's shares.
 
         Args:
             counts: Weight of each class at each node; ``[n_nodes, n_classes]``.

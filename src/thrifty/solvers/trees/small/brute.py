@@ -1,4 +1,4 @@
-"""Brute force: every choice of at most k cuts with every test for each (section 2.3 of the specification).
+"""Brute force: every choice of at most k cuts with every test for each.
 
 O((s (D + 1) d)^k n) for exchange; the plainest statement of the problem, against which every other solver is tested.
 """

@@ -9,10 +9,7 @@ from thrifty.solvers.trees.sweeps.single import SingleChangeSearch
 
 
 def solve_single(problem: Problem, k: int, *, secondary: Secondary = "gini") -> Solution:
-    """The fewest errors within ``k`` changes, for k = 0 or 1.
-
-    Source: section 2.4b of the specification.
-    """
+    """The fewest errors within ``k`` changes, for k = 0 or 1."""
     search = SingleChangeSearch(problem, secondary)
     errors = [search.errors]
     if k == 1:
@@ -34,8 +31,6 @@ def hill_climb(problem: Problem, *, secondary: Secondary = "gini") -> Solution:
 
     The tree returned is optimal within one change of itself; a cut may have changed more than once on the way.
     ``errors_by_budget`` is what the first two trees of the way prove: budgets 0 and 1.
-
-    Source: section 2.4g of the specification.
     """
     search = SingleChangeSearch(problem, secondary)
     errors = [search.errors]

@@ -1,6 +1,6 @@
 """The best test in place of one cut: the kernel of every search for single changes.
 
-Among moves that make equally few errors (section 2.4g of the specification) the choice is, in this order: the
+Among moves that make equally few errors the choice is, in this order: the
 lowest weighted Gini impurity of the leaves; the widest gap between the two values next to the threshold, as a share
 of the feature's range; the nearest to the old threshold (a change of feature counts as far). ``secondary="margin"``
 puts the gap before the impurity. What is still tied goes to the first feature, then the lowest threshold.

@@ -1,4 +1,4 @@
-"""The kernels: route points to leaves, and sweep one feature at one cut (section 2.4b of the specification).
+"""The kernels: route points to leaves, and sweep one feature at one cut.
 
 With both subtrees of a cut fixed, each point has one leaf if it is sent left and one if it is sent right. Adding
 points to the left leaves in ascending order of a feature gives the errors on the left for *every* threshold, adding
