@@ -38,6 +38,8 @@ class _Compiler:
     def __init__(self, constraints: Constraints, encoding: Encoding, training: Encoded, bounds: Bounds) -> None:
         if bounds not in ("data", None):
             raise ValueError(f"bounds is {bounds!r}; it is 'data' or None")
+        if not isinstance(constraints, Constraints):
+            raise TypeError(f"constraints is a {type(constraints).__name__}; it is a Constraints(immutable=[...], ...)")
         self.given, self.encoding = constraints, encoding
         d = encoding.width
         self.lower, self.upper = np.full(d, -np.inf), np.full(d, np.inf)
@@ -95,6 +97,8 @@ class _Compiler:
     def _ranges(self) -> None:
         for feature, permitted in self.given.permitted_range.items():
             column, _ = encoding_columns(self.encoding, feature, "permitted_range")
+            if isinstance(permitted, str) or not hasattr(permitted, "__len__"):
+                raise ValueError(f"permitted_range of {feature!r} is {permitted!r}; it is (lowest, highest), or levels")
             if (group := self.encoding.groups.get(column)) is not None:
                 known = {level: at for at, level in enumerate(group.levels)}
                 if group.has_baseline:
@@ -106,7 +110,7 @@ class _Compiler:
                 self.levels[column] = tuple(known[level] for level in permitted)
                 continue
             j = self._number(feature, "permitted_range")
-            if len(permitted) != 2 or any(map(_is_nan, permitted)) or permitted[0] > permitted[1]:
+            if len(permitted) != 2 or not all(map(_is_number, permitted)) or permitted[0] > permitted[1]:
                 raise ValueError(
                     f"permitted_range of {feature!r} is {list(permitted)}; it is (lowest, highest), lowest first"
                 )
@@ -125,11 +129,12 @@ class _Compiler:
     def _values(self) -> None:
         for feature, allowed in self.given.allowed_values.items():
             j = self._number(feature, "allowed_values")
-            values = np.unique(np.asarray(allowed, dtype=float))
-            if not values.size or not np.isfinite(values).all():
+            values = np.unique(allowed) if np.ndim(allowed) == 1 else np.empty(0)
+            if not values.size or not all(map(_is_number, values.tolist())) or not np.isfinite(values).all():
                 raise ValueError(
-                    f"allowed_values of {feature!r} is {list(allowed)}; it needs at least one finite value"
+                    f"allowed_values of {feature!r} is {allowed!r}; it is a list of at least one finite number"
                 )
+            values = values.astype(float)
             self._lattice(feature, j, values)
             self.data_lower[j], self.data_upper[j] = -np.inf, np.inf
         for feature in self.given.integer:
@@ -161,7 +166,7 @@ class _Compiler:
     def _weights(self) -> None:
         for feature, weight in self.given.feature_weights.items():
             column, positions = encoding_columns(self.encoding, feature, "feature_weights")
-            if not (np.isfinite(weight) and weight > 0):
+            if not _is_number(weight) or not 0 < weight < math.inf:
                 raise ValueError(f"feature_weights of {feature!r} is {weight!r}; it is a positive number")
             self.weights[list(positions)] = weight
             self.group_weights[column] = float(weight)
@@ -215,7 +220,11 @@ class _Compiler:
         d = self.encoding.width
         if self.given.linear is None:
             return np.empty((0, d)), np.empty(0)
-        A, b = np.atleast_2d(np.asarray(self.given.linear[0], float)), np.ravel(np.asarray(self.given.linear[1], float))
+        try:
+            A, b = (np.asarray(part, dtype=float) for part in self.given.linear)
+        except (TypeError, ValueError):
+            raise ValueError(f"linear is {self.given.linear!r}; it is (A, b), for A·x ≤ b: numbers") from None
+        A, b = np.atleast_2d(A), np.ravel(b)
         if A.shape != (len(b), len(self.encoding.names)) or not (np.isfinite(A).all() and np.isfinite(b).all()):
             raise ValueError(
                 f"linear has A of shape {A.shape} and b of {b.shape}; A is [limits, {len(self.encoding.names)}], finite"
@@ -229,5 +238,6 @@ class _Compiler:
         return on_encoded, b
 
 
-def _is_nan(value: Any) -> bool:
-    return isinstance(value, float) and math.isnan(value)
+def _is_number(value: Any) -> bool:
+    real = isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
+    return bool(real and not math.isnan(value))

@@ -15,13 +15,20 @@ from typing import Any, Literal
 import numpy as np
 from jaxtyping import Float
 from numpy.typing import NDArray
-from scipy.optimize import minimize
+from scipy.optimize import linprog, minimize
 from scipy.sparse import csc_array
 
 from thrifty._common.extras import require
 
 Solver = Literal["auto", "clarabel", "bisection"]
 Vector = Float[np.ndarray, " d"]
+
+#: (tolerance, whether to equilibrate) of the interior-point solver's tries; badly conditioned cones need the later.
+TRIES = ((1e-10, True), (1e-10, False), (1e-9, True), (1e-8, True), (1e-8, False))
+
+
+class InconclusiveError(RuntimeError):
+    """The solver neither found the optimum nor proved that there is none."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,7 +96,7 @@ def nearest(problem: ConeProblem, solver: Solver = "auto") -> Vector | None:
 
     Raises:
         ImportError: ``clarabel`` is needed (linear limits, or asked for) and not installed.
-        RuntimeError: The solver came to no conclusion.
+        InconclusiveError: The solver came to no conclusion.
     """
     if not problem.free().any():
         fine = problem.slack(problem.lower) >= 0 and bool((problem.A @ problem.lower <= problem.b + 1e-9).all())
@@ -106,7 +113,7 @@ def by_interior_point(problem: ConeProblem) -> Vector | None:
 
     Raises:
         ImportError: It is not installed.
-        RuntimeError: It came to no conclusion.
+        InconclusiveError: It came to no conclusion.
     """
     clarabel = require("clarabel", extra="tabular")
     free = problem.free()
@@ -167,6 +174,14 @@ def largest_radius(problem: ConeProblem, spread: Float[np.ndarray, "m m"]) -> fl
     cones = [clarabel.NonnegativeConeT(len(bounded)), clarabel.SecondOrderConeT(1 + len(ball))]
     solution = _run(clarabel, np.zeros((k + 1, k + 1)), -slope, matrix, right, cones)
     return 0.0 if solution is None else 0.5 * max(0.0, float(slope @ solution)) ** 2
+
+
+def contradict(problem: ConeProblem) -> bool:
+    """Tell whether no row keeps to bounds and linear limits, certified or not."""
+    if not len(problem.b):
+        return False
+    bounds = np.column_stack([problem.lower, problem.upper])
+    return bool(linprog(np.zeros(len(problem.origin)), problem.A, problem.b, bounds=bounds, method="highs").status == 2)
 
 
 def by_bisection(problem: ConeProblem) -> Vector | None:
@@ -246,18 +261,25 @@ _TIGHT = {"ftol": 1e-16, "gtol": 1e-11, "maxiter": 2000, "maxfun": 20_000}
 
 
 def _run(clarabel: Any, P: Any, q: Any, A: Any, b: Any, cones: Any) -> NDArray[np.float64] | None:
-    settings = clarabel.DefaultSettings()
-    settings.verbose = False
-    settings.tol_gap_abs = settings.tol_gap_rel = settings.tol_feas = 1e-10
-    settings.max_threads = 1  # these are small; threads are for the caller's loop
-    solution = clarabel.DefaultSolver(csc_array(P), q, csc_array(A), b, cones, settings).solve()
-    status = str(solution.status)
-    if "Infeasible" in status:
-        return None
-    if status not in ("Solved", "AlmostSolved") and not (
-        status == "InsufficientProgress" and solution.r_prim < 1e-7 and solution.r_dual < 1e-7
-    ):
-        raise RuntimeError(
-            f"the cone solver came to no conclusion ({status}); try solver='bisection', or scale the features"
-        )
-    return np.array(solution.x)
+    """Solve; ``None`` if proven infeasible.
+
+    Raises:
+        InconclusiveError: No try came to a conclusion.
+    """
+    status = "numbers that are not finite"
+    if not all(np.isfinite(part).all() for part in (P, q, A, b)):
+        raise InconclusiveError(f"the cone solver was given {status}; scale the features")
+    for tolerance, equilibrate in TRIES:
+        settings = clarabel.DefaultSettings()
+        settings.verbose = False
+        settings.tol_gap_abs = settings.tol_gap_rel = settings.tol_feas = tolerance
+        settings.equilibrate_enable = equilibrate
+        settings.max_threads = 1  # these are small; threads are for the caller's loop
+        solution = clarabel.DefaultSolver(csc_array(P), q, csc_array(A), b, cones, settings).solve()
+        status = str(solution.status)
+        if status in ("PrimalInfeasible", "DualInfeasible"):
+            return None
+        almost = status in ("AlmostSolved", "InsufficientProgress") and max(solution.r_prim, solution.r_dual) < 1e-7
+        if status == "Solved" or almost:
+            return np.array(solution.x)
+    raise InconclusiveError(f"the cone solver came to no conclusion ({status}); scale the features")

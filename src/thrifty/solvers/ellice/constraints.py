@@ -63,6 +63,16 @@ class Constraints:
     feature_weights: Mapping[Feature, float] = field(default_factory=dict)
     linear: tuple[Sequence[Sequence[float]], Sequence[float]] | None = None
 
+    def __post_init__(self) -> None:
+        for name in ("immutable", "integer", "one_hot_groups", "features_to_vary"):
+            value = getattr(self, name)
+            listed = isinstance(value, (Sequence, np.ndarray)) and not isinstance(value, str)
+            if not listed and not (name == "features_to_vary" and isinstance(value, str)):
+                raise ValueError(f"{name} is {value!r}; it is a list" + (" of features" if name[:3] != "one" else ""))
+        for name in ("permitted_range", "one_way", "allowed_values", "feature_weights"):
+            if not isinstance(value := getattr(self, name), Mapping):
+                raise ValueError(f"{name} is {value!r}; it maps features to what holds for them, as in {{'age': ...}}")
+
     def to_json(self) -> str:
         """Return the constraints as JSON, with schema and version."""
         held = {name: value for name, value in asdict(self).items() if not _is_default(name, value)}
@@ -275,8 +285,11 @@ class Region:
             if np.abs(shares - np.rint(shares)).max() > 1e-6 or not (
                 abs(total - 1) < 1e-6 or (choice.has_baseline and abs(total) < 1e-6)
             ):
-                group = [self._name(j) for j in choice.columns]
-                raise ValueError(f"row {at} of the query: the one-hot group {group} must hold exactly one 1")
+                group = self._name(choice.columns[0])
+                raise ValueError(
+                    f"row {at} of the query: the one-hot group {group} must hold exactly one 1, "
+                    f"got {np.round(shares, 6).tolist()}"
+                )
 
     def _name(self, column: int | np.intp) -> str:
         return next(name for name, unit in zip(self.names, self.units, strict=True) if int(column) in unit)

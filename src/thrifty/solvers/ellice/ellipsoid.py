@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import io
-import json
 import os
 import warnings
 from pathlib import Path
@@ -14,9 +12,11 @@ from jaxtyping import Bool, Float
 from numpy.typing import ArrayLike, NDArray
 from sklearn.exceptions import NotFittedError
 
-from thrifty._common.files import write_whole
+from thrifty.solvers.ellice.checks import check_number
 from thrifty.solvers.ellice.geometry import Ellipsoid
+from thrifty.solvers.ellice.labels import as_array, class_codes, sign_of, threshold_logit
 from thrifty.solvers.ellice.logistic import hessian, minimise, objective, with_constant
+from thrifty.solvers.ellice.npz import read_npz, write_npz
 from thrifty.solvers.ellice.reading import LARGEST, Reading, read_model
 
 EpsilonMode = Literal["absolute", "relative"]
@@ -120,7 +120,7 @@ class RashomonEllipsoid:
         made = cls(epsilon, l2, epsilon_mode, center)
         made._check()
         made.reading_ = None
-        rows, parameters = _array(features), _array(theta)
+        rows, parameters = as_array(features), as_array(theta)
         if rows.ndim != 2 or parameters.shape != (rows.shape[1] + 1,):
             raise ValueError(
                 f"theta has shape {parameters.shape} and features {rows.shape}; theta is the weights, then the bias"
@@ -130,10 +130,8 @@ class RashomonEllipsoid:
         return made
 
     def _check(self) -> None:
-        if not (np.isfinite(self.epsilon) and self.epsilon >= 0):
-            raise ValueError(f"epsilon is {self.epsilon!r}; it is a number, at least 0, in units of the mean loss")
-        if not (np.isfinite(self.l2) and self.l2 >= 0):
-            raise ValueError(f"l2 is {self.l2!r}; it is a number, at least 0 (1e-3 in the paper)")
+        check_number("epsilon", self.epsilon, "a number, at least 0, in units of the mean loss", least=0.0)
+        check_number("l2", self.l2, "a number, at least 0 (1e-3 in the paper)", least=0.0)
         if self.epsilon_mode not in ("absolute", "relative"):
             raise ValueError(f"epsilon_mode is {self.epsilon_mode!r}; it is 'absolute' or 'relative'")
         if self.center not in ("as_is", "refit"):
@@ -146,8 +144,6 @@ class RashomonEllipsoid:
                 f"the last layer has {m} parameters; its Hessian would take {8 * m * m / 2**30:.0f} GiB, and the limit "
                 f"is {LARGEST}: put a narrower linear layer before the head"
             )
-        if not len(features):
-            raise ValueError("X has no rows; the Hessian is a mean over the training rows")
         rows = with_constant(features)
         if self.center == "refit":
             if self.l2 == 0:
@@ -214,7 +210,7 @@ class RashomonEllipsoid:
     def contains(self, thetas: ArrayLike) -> Bool[np.ndarray, " k"]:
         """Tell which models are in the ellipsoid (to 1e-9)."""
         ellipsoid = self._fitted()
-        return np.asarray(ellipsoid.excess(_array(thetas)) <= ellipsoid.epsilon * (1 + 1e-9) + 1e-15)
+        return np.asarray(ellipsoid.excess(as_array(thetas)) <= ellipsoid.epsilon * (1 + 1e-9) + 1e-15)
 
     def sample(
         self, k: int, on_surface: bool = False, random_state: int | np.random.Generator | None = None
@@ -273,7 +269,7 @@ class RashomonEllipsoid:
     def _features(self, X: Any) -> Float[np.ndarray, "n m"]:
         reading = self._read()
         if reading is None:
-            return with_constant(np.atleast_2d(_array(X)))
+            return with_constant(np.atleast_2d(as_array(X)))
         return with_constant(reading.features(reading.encoding.encode(reading.encoding.frame(X))))
 
     def _read(self) -> Reading | None:
@@ -284,89 +280,3 @@ class RashomonEllipsoid:
         if not hasattr(self, "ellipsoid_"):
             raise NotFittedError("this RashomonEllipsoid is not fitted; call fit(model, X, y) first")
         return self.ellipsoid_
-
-
-def class_codes(y: ArrayLike, classes: NDArray | None, n: int) -> tuple[NDArray, NDArray[np.intp]]:
-    """Return the two labels and every row's code, 0 or 1.
-
-    Args:
-        y: Labels of any kind: 0/1, −1/1, booleans, strings.
-        classes: The model's own, class 1 last; ``None``: sorted as they occur.
-        n: Rows that there should be.
-
-    Raises:
-        ValueError: There are more than two, or other ones than the model knows, or their number is wrong.
-    """
-    labels = _array(y, dtype=None)
-    labels = labels[:, 0] if labels.ndim == 2 and labels.shape[1] == 1 else labels
-    if labels.shape != (n,):
-        raise ValueError(f"y has shape {labels.shape}; X has {n} rows")
-    if labels.dtype.kind == "f" and not np.isfinite(labels).all():
-        raise ValueError("y has labels that are missing")
-    found = np.unique(labels)
-    if classes is None:
-        if len(found) > 2:
-            raise ValueError(f"y has {len(found)} classes; recourse is between two: code one against the rest")
-        if len(found) < 2:
-            raise ValueError(f"y has the one class {found.tolist()}; there must be two")
-        classes = found
-    if strange := sorted({str(label) for label in found if label not in classes}):
-        raise ValueError(f"y has the labels {strange[:5]}; the model knows {classes.tolist()}")
-    return classes, (labels == classes[1]).astype(np.intp)
-
-
-def sign_of(target: Any, classes: NDArray) -> int:
-    """Return +1 where ``target`` is class 1, else −1.
-
-    Raises:
-        ValueError: It is neither of the labels, nor 0 or 1.
-    """
-    labels = classes.tolist()
-    if target in labels:
-        return 1 if labels.index(target) == 1 else -1
-    if isinstance(target, (int, np.integer)) and target in (0, 1):
-        return 1 if target == 1 else -1
-    raise ValueError(f"target is {target!r}; it is one of the labels {labels}")
-
-
-def threshold_logit(threshold: float) -> float:
-    """Return ln(p/(1−p)) of a probability between 0 and 1.
-
-    Raises:
-        ValueError: It is none.
-    """
-    if not 0 < threshold < 1:
-        raise ValueError(f"threshold is {threshold!r}; it is a probability between 0 and 1 (0.5: the likelier class)")
-    return float(np.log(threshold) - np.log1p(-threshold))
-
-
-def write_npz(path: str | os.PathLike[str], facts: dict[str, Any], arrays: dict[str, NDArray], *, force: bool) -> Path:
-    """Write arrays and a JSON text into one npz file, whole or not at all."""
-    buffer = io.BytesIO()
-    np.savez_compressed(buffer, facts=np.array(json.dumps(facts)), **arrays)  # type: ignore[arg-type]
-    return write_whole(path, buffer.getvalue(), force=force)
-
-
-def read_npz(path: str | os.PathLike[str], schema: str, version: int) -> tuple[dict[str, Any], dict[str, NDArray]]:
-    """Read what :func:`write_npz` wrote; nothing is unpickled.
-
-    Raises:
-        ValueError: It is no such file, or of another version.
-    """
-    try:
-        with np.load(path, allow_pickle=False) as stored:
-            facts = json.loads(str(stored["facts"]))
-            arrays = {name: stored[name] for name in stored.files if name != "facts"}
-    except (KeyError, ValueError, EOFError) as error:
-        raise ValueError(f"{path} is not a file that was saved here: {error}") from None
-    if facts.get("schema") != schema or facts.get("version") != version:
-        raise ValueError(
-            f"{path} holds {facts.get('schema')} version {facts.get('version')}; needed: {schema} {version}"
-        )
-    return facts, arrays
-
-
-def _array(values: Any, dtype: Any = float) -> NDArray:
-    if hasattr(values, "detach"):
-        values = values.detach().cpu().numpy()
-    return np.asarray(values) if dtype is None else np.asarray(values, dtype=dtype)

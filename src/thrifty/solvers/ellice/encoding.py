@@ -132,7 +132,7 @@ class Encoding:
         """
         if isinstance(feature, str) and feature in self.names:
             return self.names.index(feature)
-        if not isinstance(feature, (str, bool)) and 0 <= int(feature) < len(self.names):
+        if isinstance(feature, (int, np.integer)) and not isinstance(feature, bool) and 0 <= feature < len(self.names):
             return int(feature)
         raise ValueError(f"{argument} names {feature!r}, which is no column; the columns are {', '.join(self.names)}")
 
@@ -140,7 +140,8 @@ class Encoding:
         """Return a table with our columns, in our order.
 
         Args:
-            X: A DataFrame (columns by name), a Series or mapping (one row), or an array ``[n, columns]``.
+            X: A DataFrame (columns by name), a Series or mapping (one row), a list of mappings, or an
+                array ``[n, columns]``.
             argument: How errors call it.
 
         Raises:
@@ -151,6 +152,8 @@ class Encoding:
             X = X.to_frame().T.infer_objects()
         elif isinstance(X, dict):
             X = pd.DataFrame([X])
+        elif isinstance(X, (list, tuple)) and X and all(isinstance(row, dict) for row in X):
+            X = pd.DataFrame(list(X))
         if isinstance(X, pd.DataFrame):
             if len(set(X.columns)) < len(X.columns):
                 raise ValueError(f"{argument} has a column name more than once: {[str(name) for name in X.columns]}")
@@ -159,7 +162,7 @@ class Encoding:
                 raise ValueError(f"{argument} lacks the columns {missing}; it has {list(named.columns)}")
             frame = named[list(self.names)]
         else:
-            values = np.asarray(X)
+            values = dense(X, argument)
             values = values[None, :] if values.ndim == 1 and values.size else values
             if values.size == 0:
                 values = np.empty((0, len(self.names)))
@@ -207,6 +210,10 @@ class Encoding:
         Raises:
             ValueError: One holds something else, or something that is not finite.
         """
+        for column in columns:
+            if frame.dtypes.iloc[column].kind in "mMc":  # numpy would turn dates into nanoseconds
+                name, kind = self.names[column], frame.dtypes.iloc[column]
+                raise ValueError(f"column {name!r} should hold numbers; it holds {kind}")
         some = frame if len(columns) == frame.shape[1] else frame.iloc[:, columns]
         try:
             numbers = np.asarray(some, dtype=float)
@@ -286,10 +293,26 @@ def names_of(X: Any) -> list[str]:
     """Return the column names of a table; ``x0``, ``x1`` ... for an array."""
     if hasattr(X, "columns"):
         return [str(name) for name in X.columns]
-    values = np.asarray(X)
+    values = dense(X, "X")
     if values.ndim != 2:
         raise ValueError(f"X has {values.ndim} dimensions; it needs two: rows and columns")
     return [f"x{column}" for column in range(values.shape[1])]
+
+
+def dense(X: Any, argument: str) -> Any:
+    """Return a table that is no DataFrame as an array; masked cells become missing.
+
+    Raises:
+        ValueError: It is sparse, or complex.
+    """
+    if hasattr(X, "toarray"):
+        raise ValueError(f"{argument} is sparse ({type(X).__name__}); it needs to be dense: pass {argument}.toarray()")
+    if isinstance(X, np.ma.MaskedArray):
+        return np.where(np.ma.getmaskarray(X), np.nan, np.ma.getdata(X)) if X.mask.any() else np.ma.getdata(X)
+    values = np.asarray(X)
+    if values.dtype.kind == "c":
+        raise ValueError(f"{argument} holds complex numbers; it needs real ones")
+    return values
 
 
 def _plain(level: Any) -> Any:

@@ -12,7 +12,8 @@ from jaxtyping import Float
 from numpy.typing import ArrayLike, NDArray
 
 from thrifty._common.extras import require
-from thrifty.solvers.ellice.ellipsoid import RashomonEllipsoid, class_codes
+from thrifty.solvers.ellice.ellipsoid import RashomonEllipsoid
+from thrifty.solvers.ellice.labels import class_codes
 from thrifty.solvers.ellice.logistic import objective, with_constant
 from thrifty.solvers.ellice.reading import Reading, read_model
 from thrifty.solvers.ellice.retraining import refit, retrain_network

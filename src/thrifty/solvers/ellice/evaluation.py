@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.neighbors import LocalOutlierFactor
 
-from thrifty.solvers.ellice.ellipsoid import sign_of, threshold_logit
 from thrifty.solvers.ellice.encoding import Encoded
 from thrifty.solvers.ellice.ensembles import Ensemble
+from thrifty.solvers.ellice.labels import sign_of, threshold_logit
 from thrifty.solvers.ellice.result import RecourseResult
 
 #: Neighbours of the local outlier factor.

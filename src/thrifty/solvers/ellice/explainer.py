@@ -17,23 +17,20 @@ from sklearn.exceptions import NotFittedError
 
 from thrifty._common.extras import require
 from thrifty.solvers.ellice import saving, supports
+from thrifty.solvers.ellice.branching import Effort
 from thrifty.solvers.ellice.certifying import certify
+from thrifty.solvers.ellice.checks import check_attainable, check_settings, check_whole, method_for
 from thrifty.solvers.ellice.compile import compile_constraints
 from thrifty.solvers.ellice.cone import Solver
 from thrifty.solvers.ellice.constraints import Bounds, Constraints, Feature, Region
-from thrifty.solvers.ellice.distances import Distance, check_distance
-from thrifty.solvers.ellice.ellipsoid import (
-    Center,
-    EpsilonMode,
-    RashomonEllipsoid,
-    threshold_logit,
-)
+from thrifty.solvers.ellice.distances import Distance
+from thrifty.solvers.ellice.ellipsoid import Center, EpsilonMode, RashomonEllipsoid
 from thrifty.solvers.ellice.encoding import Encoded
-from thrifty.solvers.ellice.errors import EpsilonTooLargeError
-from thrifty.solvers.ellice.exact import Effort, solve_exact, solve_on_true_set
+from thrifty.solvers.ellice.exact import solve_exact, solve_on_true_set
+from thrifty.solvers.ellice.labels import threshold_logit
 from thrifty.solvers.ellice.nearest import Candidates, solve_nearest
 from thrifty.solvers.ellice.problem import Answer, Preset, Problem, SolveAll, already_valid
-from thrifty.solvers.ellice.reading import Reading, read_model
+from thrifty.solvers.ellice.reading import read_model
 from thrifty.solvers.ellice.result import RecourseResult
 from thrifty.solvers.ellice.supports import Sparsity
 from thrifty.solvers.ellice.true_rashomon import worst_true_model
@@ -94,7 +91,7 @@ class ElliCE:
         >>> result.statuses
         {'optimal': 5}
 
-    Source: Turbal, Voitsitska, Semenova, NeurIPS 2025 (arXiv 2602.07674); sections 2.3 to 2.7 of the specification.
+    Source: Turbal, Voitsitska, Semenova, NeurIPS 2025 (arXiv 2602.07674).
     """
 
     def __init__(
@@ -157,9 +154,9 @@ class ElliCE:
             TypeError: The model's last layer is not linear.
             thrifty.solvers.ellice.errors.EpsilonTooLargeError: No row can be certified at this tolerance.
         """
-        self._check()
+        check_settings(self)
         self.reading_ = read_model(self.model, X, head=self.head, device=self.device)
-        self._check_method(self.reading_)
+        self.method_ = method_for(self, self.reading_)
         self.rashomon_ = RashomonEllipsoid(self.epsilon, self.l2, self.epsilon_mode, self.center)
         self.rashomon_.fit_reading(self.reading_, X, y)
         self.classes_ = self.rashomon_.classes_
@@ -199,7 +196,7 @@ class ElliCE:
         if not hasattr(self, "rashomon_"):
             raise NotFittedError("this ElliCE is not fitted; call fit(X, y) first")
         began = time.perf_counter()
-        k = _check_count(self.n_counterfactuals if n_counterfactuals is None else n_counterfactuals)
+        k = check_whole("n_counterfactuals", self.n_counterfactuals if n_counterfactuals is None else n_counterfactuals)
         region = self.region_ if constraints is None else self._region(constraints)
         encoding = self.reading_.encoding
         frame = encoding.frame(X)
@@ -246,7 +243,7 @@ class ElliCE:
     def with_epsilon(self, epsilon: float) -> ElliCE:
         """A fitted copy with another absolute tolerance; nothing is computed again but the certificates."""
         made = ElliCE(self.model, **{**self._settings(), "epsilon": epsilon, "epsilon_mode": "absolute"})
-        made._check()
+        check_settings(made)
         made.__dict__.update({name: value for name, value in self.__dict__.items() if name.endswith("_")})
         made.rashomon_ = RashomonEllipsoid(epsilon, self.l2, "absolute", self.center)
         made.rashomon_.__dict__.update({k: v for k, v in self.rashomon_.__dict__.items() if k.endswith("_")})
@@ -276,53 +273,16 @@ class ElliCE:
         """
         return saving.load(cls, path, model)
 
-    # -- checks
-
-    def _check(self) -> None:
-        if self.method not in ("auto", "exact", "gradient", "data"):
-            raise ValueError(f"method is {self.method!r}; it is 'auto', 'exact', 'gradient' or 'data'")
-        if self.solver not in ("auto", "clarabel", "bisection"):
-            raise ValueError(f"solver is {self.solver!r}; it is 'auto', 'clarabel' or 'bisection'")
-        if self.preset not in ("closest", "library", "paper"):
-            raise ValueError(f"preset is {self.preset!r}; it is 'closest', 'library' or 'paper'")
-        if self.certify not in ("ellipsoid", "rashomon"):
-            raise ValueError(f"certify is {self.certify!r}; it is 'ellipsoid' or 'rashomon'")
-        check_distance(self.distance)
-        supports.check_sparsity(self.sparsity)
-        _check_count(self.n_counterfactuals)
-        threshold_logit(self.threshold)
-
-    def _check_method(self, reading: Reading) -> None:
-        fits = {"linear": ("exact", "gradient", "data"), "network": ("gradient", "data"), "opaque": ("data",)}[
-            reading.kind
-        ]
-        self.method_ = fits[0] if self.method == "auto" else self.method
-        if self.method_ not in fits:
-            why = {
-                "network": "is a network, for which {g1 >= t} is not convex",
-                "opaque": "has steps that cannot be undone, so rows cannot be made up",
-            }[reading.kind]
-            raise ValueError(f"method is {self.method!r}, but the model {why}; use {' or '.join(map(repr, fits))}")
-        if self.distance == "sparse" and self.method_ != "data":
-            raise ValueError(
-                "distance is 'sparse', which is for method='data'; otherwise keep changes few with sparsity="
-            )
-        if self.certify == "rashomon" and (self.method_ != "exact" or self.sparsity is not None):
-            raise ValueError("certify is 'rashomon', which needs method='exact' (a linear model), without sparsity")
-        if self.sparsity is not None and self.method_ == "data":
-            raise ValueError("sparsity is for method 'exact' or 'gradient'; for 'data' use distance='sparse'")
-
     def _check_attainable(self, sign: int) -> None:
         most = self.rashomon_.ellipsoid_.max_epsilon(sign, threshold_logit(self.threshold))
-        if self.rashomon_.ellipsoid_.epsilon >= most:
-            raise EpsilonTooLargeError(self.rashomon_.ellipsoid_.epsilon, most)
+        check_attainable(self.rashomon_.ellipsoid_.epsilon, most)
 
     def _warn_if_unscaled(self) -> None:
         spread = self.training_.std(axis=0) * np.sqrt(self.region_.weights)
         spread = spread[spread > 0]
         if self.method_ != "data" and spread.size and spread.max() > UNSCALED * spread.min():
             warnings.warn(
-                f"columns differ by a factor of {spread.max() / spread.min():.0f} in scale, so that a plain distance "
+                f"columns differ by a factor of {spread.max() / spread.min():.3g} in scale, so that a plain distance "
                 "means little; put a StandardScaler in the model's pipeline, or give feature_weights",
                 UserWarning,
                 stacklevel=3,
@@ -416,9 +376,3 @@ class ElliCE:
 
 def _is_opposite(target: Any) -> bool:
     return isinstance(target, str) and target == "opposite"
-
-
-def _check_count(k: Any) -> int:
-    if isinstance(k, bool) or int(k) != k or k < 1:
-        raise ValueError(f"n_counterfactuals is {k!r}; it is a whole number, at least 1")
-    return int(k)

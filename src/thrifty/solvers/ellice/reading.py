@@ -21,7 +21,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
 from thrifty._common.extras import require
-from thrifty.solvers.ellice.encoding import Encoded, Encoding, names_of
+from thrifty.solvers.ellice.encoding import Encoded, Encoding, dense, names_of
 from thrifty.solvers.ellice.errors import UnsupportedModelError
 from thrifty.solvers.ellice.logistic import Theta
 from thrifty.solvers.ellice.pipelines import OpaqueStepError, read_steps
@@ -70,7 +70,10 @@ def read_model(model: Any, X: Any, *, head: Any = None, device: str = "cpu") -> 
         thrifty.solvers.ellice.errors.UnsupportedModelError: The last layer is not linear, or there are more classes.
         sklearn.exceptions.NotFittedError: The model is not fitted.
     """
+    X = _as_fitted(model, X)
     names = names_of(X)
+    if not len(X):
+        raise ValueError("X has no rows; it needs those that the model was trained on")
     if _is_torch(model):
         encoding = Encoding.of_numbers(names)
         require("torch", extra="torch")
@@ -119,6 +122,29 @@ def read_model(model: Any, X: Any, *, head: Any = None, device: str = "cpu") -> 
 
     network = Network(from_mlp_classifier(last), encoded, device=device)
     return Reading("network", encoding, network.theta, classes, network.features, deployed, network)
+
+
+def _as_fitted(model: Any, X: Any) -> Any:
+    """Return the table with the columns that the model was fitted to, by name and in their order.
+
+    Raises:
+        ValueError: Some are missing, or an array has another number of them.
+    """
+    known = getattr(model, "feature_names_in_", None)
+    if known is None:
+        width = getattr(model, "n_features_in_", None)
+        if width is not None and len(given := names_of(X)) != width:
+            raise ValueError(f"X has {len(given)} columns; the model was fitted to {width}")
+        return X
+    if not hasattr(X, "columns"):
+        if (width := len(names_of(X))) != len(known):
+            raise ValueError(f"X has {width} columns; the model was fitted to {len(known)}: {', '.join(known)}")
+        return require("pandas", extra="tabular").DataFrame(dense(X, "X"), columns=list(known))
+    if missing := [str(name) for name in known if name not in X.columns]:
+        raise ValueError(f"X lacks the columns {missing}, which the model was fitted to; it has {names_of(X)}")
+    if not X.columns.is_unique:
+        return X  # refused where names are read
+    return X[list(known)]
 
 
 def _opaque(

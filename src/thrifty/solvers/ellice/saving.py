@@ -10,12 +10,14 @@ import numpy as np
 from sklearn.exceptions import NotFittedError
 
 from thrifty._common.extras import require
+from thrifty.solvers.ellice.checks import method_for
 from thrifty.solvers.ellice.constraints import Constraints
-from thrifty.solvers.ellice.ellipsoid import RashomonEllipsoid, read_npz, write_npz
+from thrifty.solvers.ellice.ellipsoid import RashomonEllipsoid
 from thrifty.solvers.ellice.encoding import Encoded, Encoding
 from thrifty.solvers.ellice.geometry import Ellipsoid
 from thrifty.solvers.ellice.logistic import with_constant
 from thrifty.solvers.ellice.nearest import Candidates
+from thrifty.solvers.ellice.npz import read_npz, write_npz
 from thrifty.solvers.ellice.reading import Reading, read_model
 
 if TYPE_CHECKING:
@@ -71,7 +73,7 @@ def load(kind: type[ElliCE], path: str | os.PathLike[str], model: Any) -> ElliCE
         made.reading_ = read_model(model, like, device=made.device)
         if not np.allclose(made.reading_.theta, arrays["deployed"], rtol=1e-6, atol=1e-9):
             raise ValueError(f"model is not the one that {path} was made for: its last layer differs")
-    made._check_method(made.reading_)
+    made.method_ = method_for(made, made.reading_)
     rashomon = RashomonEllipsoid(*(facts["settings"][s] for s in ("epsilon", "l2", "epsilon_mode", "center")))
     rashomon.reading_, rashomon._rows, rashomon._y = made.reading_, None, None
     rashomon.classes_, rashomon.objective_, rashomon.epsilon_ = classes, facts["objective"], facts["epsilon"]

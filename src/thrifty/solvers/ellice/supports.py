@@ -18,8 +18,10 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import NDArray
 
+from thrifty.solvers.ellice.branching import Effort, Row, branch_and_bound
+from thrifty.solvers.ellice.checks import check_whole
 from thrifty.solvers.ellice.distances import changed_units
-from thrifty.solvers.ellice.exact import Effort, Row, branch_and_bound, nearest_single_change, solve_exact
+from thrifty.solvers.ellice.exact import nearest_single_change, solve_exact
 from thrifty.solvers.ellice.problem import MARGIN, Answer, Problem, SolveAll
 
 Sparsity = int | Literal["min"] | None
@@ -34,10 +36,12 @@ def check_sparsity(sparsity: Sparsity) -> None:
     """
     if sparsity is None or sparsity == "min":
         return
-    if isinstance(sparsity, (bool, str)) or int(sparsity) != sparsity or sparsity < 1:
+    try:
+        check_whole("sparsity", sparsity)
+    except ValueError:
         raise ValueError(
             f"sparsity is {sparsity!r}; it is None, 'min', or the most features that may change (1, 2, ...)"
-        )
+        ) from None
 
 
 def solve_sparse(problem: Problem, row: Row, sparsity: Sparsity, effort: Effort) -> Answer:
@@ -51,6 +55,13 @@ def solve_sparse(problem: Problem, row: Row, sparsity: Sparsity, effort: Effort)
             called ``"feasible"``.
     """
     search = _Supports(problem, row, effort)
+    answer = _search(search, problem, row, sparsity, effort)
+    if search.doubt and answer.status in ("optimal", "infeasible"):
+        return Answer(answer.row, "not_found" if answer.row is None else "feasible", search.doubt)
+    return answer
+
+
+def _search(search: _Supports, problem: Problem, row: Row, sparsity: Sparsity, effort: Effort) -> Answer:
     if search.box.obstacle:
         return Answer(None, "infeasible", search.box.obstacle)
     n = len(search.units)
@@ -102,6 +113,7 @@ class _Supports:
         self.level = problem.sign * problem.threshold + MARGIN
         self.tangents = [self._tangent(row)]
         self.proven_below = 1  # no smaller set will do
+        self.doubt = ""  # why a set that was tried is not settled, if so
 
     def _slack(self, x: Row) -> tuple[float, Float[np.ndarray, " d"]]:
         """Return g₁ less the threshold, and its gradient."""
@@ -159,6 +171,8 @@ class _Supports:
         best = Answer(None, "infeasible")
         for support in supports:
             answer = self.solve(support)
+            if answer.status not in ("optimal", "infeasible"):
+                self.doubt = answer.message
             if answer.row is not None and (best.row is None or self.far(answer.row) < self.far(best.row)):
                 best = answer
         return best

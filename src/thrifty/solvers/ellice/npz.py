@@ -1,0 +1,41 @@
+"""Arrays and a JSON text in one npz file; nothing is pickled."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from thrifty._common.files import write_whole
+
+
+def write_npz(path: str | os.PathLike[str], facts: dict[str, Any], arrays: dict[str, NDArray], *, force: bool) -> Path:
+    """Write arrays and a JSON text into one npz file, whole or not at all."""
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, facts=np.array(json.dumps(facts)), **arrays)  # type: ignore[arg-type]
+    return write_whole(path, buffer.getvalue(), force=force)
+
+
+def read_npz(path: str | os.PathLike[str], schema: str, version: int) -> tuple[dict[str, Any], dict[str, NDArray]]:
+    """Read what :func:`write_npz` wrote; nothing is unpickled.
+
+    Raises:
+        ValueError: It is no such file, or of another version.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as stored:
+            facts = json.loads(str(stored["facts"]))
+            arrays = {name: stored[name] for name in stored.files if name != "facts"}
+    except (KeyError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise ValueError(f"{path} is not a file that was saved here: {error}") from None
+    if facts.get("schema") != schema or facts.get("version") != version:
+        raise ValueError(
+            f"{path} holds {facts.get('schema')} version {facts.get('version')}; needed: {schema} {version}"
+        )
+    return facts, arrays
