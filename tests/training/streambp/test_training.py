@@ -8,6 +8,7 @@ import torch
 from families import T, V, error, gradients, make_batch, make_model, reference
 
 from thrifty.training.streambp import StreamBPConfig, enable_streambp, stream_block
+from thrifty.training.streambp.decoder_layer import CACHE_NAMES
 
 
 @pytest.fixture
@@ -198,6 +199,105 @@ def test_adapters(model, targets):
         got = gradients(peft, peft(**inputs, labels=labels).loss)
     assert all("lora" in name for name in got)
     assert error(got, wanted) < 1e-10
+
+
+def square(kind):
+    """Return a mask [batch, 1, length, length] of a user's own."""
+    mask = torch.ones(2, 1, T, T, dtype=torch.bool).tril()
+    if kind == "window":
+        mask &= torch.ones(T, T, dtype=torch.bool).triu(-6)
+    if kind == "prefix":
+        mask[..., :5] = True
+    return mask
+
+
+@pytest.mark.parametrize("additive", [False, True])
+@pytest.mark.parametrize("kind", ["causal", "window", "prefix"])
+def test_masks_of_ones_own_are_cut_into_rows_if_they_are_causal(model, kind, additive):
+    mask = square(kind)
+    if additive:
+        mask = torch.zeros(mask.shape, dtype=torch.float64).masked_fill(~mask, -1e9)
+    inputs, labels = make_batch("none")
+    inputs["attention_mask"] = mask
+    _, wanted = reference(model, inputs, labels)
+    with enable_streambp(model, layer_chunk_size=4):
+        if kind == "prefix":
+            with pytest.raises(ValueError, match="see later ones"):
+                model(**inputs, labels=labels)
+            return
+        assert error(gradients(model, model(**inputs, labels=labels).loss), wanted) < 1e-10
+
+
+@pytest.mark.parametrize("by_vmap", [False, True])
+def test_spans_read_in_both_directions_are_refused(by_vmap):
+    """Such as images among text, which a few tokens of text at enable time cannot show."""
+    from transformers.masking_utils import causal_mask_function, or_masks
+
+    from thrifty.training.streambp.masks import keep_rule
+
+    spans = torch.zeros(2, T, dtype=torch.bool)
+    options = {"batch_size": 2, "q_length": T, "kv_length": T, "allow_is_causal_skip": False, "use_vmap": by_vmap}
+    sees = or_masks(causal_mask_function, lambda batch, head, query, key: spans[batch, query] & spans[batch, key])
+    assert not keep_rule(mask_function=sees, **options).plain
+    spans[1, 7:9] = True
+    with pytest.raises(ValueError, match="see later ones"):
+        keep_rule(mask_function=sees, **options)
+
+
+def test_attention_that_misuses_its_cache_is_refused():
+    for change, message in (("twice", "writes its cache twice"), ("never", "ignores its cache")):
+        model = make_model("llama")
+        attention = model.model.layers[0].self_attn
+
+        def misuse(*args, own=attention.forward, change=change, **kwargs):
+            if change == "twice":
+                own(*args, **kwargs)
+            else:
+                kwargs = {key: value for key, value in kwargs.items() if key not in CACHE_NAMES}
+            return own(*args, **kwargs)
+
+        attention.forward = misuse
+        with pytest.raises(ValueError, match=f"LlamaDecoderLayer cannot be streamed: it {message}"):
+            enable_streambp(model)
+
+
+def test_a_cache_is_not_kept_in_training_and_labels_must_fit(model):
+    inputs, labels = make_batch("none")
+    _, wanted = reference(model, inputs, labels)
+    with enable_streambp(model, layer_chunk_size=4):
+        output = model(**inputs, labels=labels, use_cache=True)
+        assert not output.past_key_values
+        assert error(gradients(model, output.loss), wanted) < 1e-10
+        with pytest.raises(ValueError, match="labels: expected one a position"):
+            model(**inputs, labels=labels[:, :-1])
+        loss = model(**inputs, labels=torch.full_like(labels, -100)).loss
+        assert loss.item() == 0
+        assert all(not grad.any() for grad in gradients(model, loss).values())
+
+
+def test_embeddings_in_place_of_ids(model):
+    _, labels = make_batch("none")
+    generator = torch.Generator().manual_seed(6)
+    size = (2, T, model.config.hidden_size)
+    embeds = torch.randn(size, generator=generator, dtype=torch.float64, requires_grad=True)
+    logits = model(inputs_embeds=embeds, use_cache=False).logits[:, :-1].flatten(0, 1)
+    (wanted,) = torch.autograd.grad(torch.nn.functional.cross_entropy(logits, labels[:, 1:].flatten()), embeds)
+    with enable_streambp(model, layer_chunk_size=4):
+        (got,) = torch.autograd.grad(model(inputs_embeds=embeds, labels=labels).loss, embeds)
+    assert (got - wanted).norm() < 1e-10 * wanted.norm()
+
+
+@pytest.mark.slow
+def test_a_compiled_model_and_compiled_parts(model):
+    inputs, labels = make_batch("right")
+    _, wanted = reference(model, inputs, labels)
+    with enable_streambp(model, layer_chunk_size=4):
+        compiled = torch.compile(model, backend="aot_eager")
+        assert error(gradients(model, compiled(**inputs, labels=labels).loss), wanted) < 1e-10
+    for layer in model.model.layers:
+        layer.mlp.compile(backend="aot_eager", dynamic=True)
+    with enable_streambp(model, layer_chunk_size=4):
+        assert error(gradients(model, model(**inputs, labels=labels).loss), wanted) < 1e-10
 
 
 def test_two_models_at_once(model):

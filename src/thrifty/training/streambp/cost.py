@@ -26,7 +26,7 @@ def predict(workload: Workload) -> LedgerDelta:
         ValueError: A fact is missing.
 
     Source:
-        Specification section 11; arXiv 2506.03077, table 1.
+        arXiv 2506.03077, table 1 and section 3.
     """
     if workload.task not in _TASKS:
         return LedgerDelta.not_applicable(f"it streams the training of language models, not {workload.task}")
@@ -46,7 +46,7 @@ def predict(workload: Workload) -> LedgerDelta:
                 Resource.ACTIVATIONS,
                 -saved,
                 "max(2/3 of a layer's graph less keys, values and their gradients; logits) at the peak",
-                "specification 11; checked within 10 % of the allocator by tests",
+                "arithmetic of a Llama-like layer; `thrifty streambp plan` counts a given model more closely",
             ),
             Entry(
                 Resource.FLOPS, again, "2 tokens layers hidden 2 kv", "keys and values are projected once more a step"

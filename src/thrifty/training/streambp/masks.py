@@ -16,6 +16,12 @@ from torch import Tensor
 
 #: Under this name masks and attention are registered with transformers. Only models that stream ever use it.
 IMPLEMENTATION = "thrifty_streambp"
+#: In a mask of numbers, what is no more than this hides a key.
+HIDDEN = -1e4
+SEES_AHEAD = (
+    "attention_mask: some positions see later ones (a prefix or an image that is read as a whole); only causal "
+    "attention can be streamed exactly"
+)
 
 
 @dataclass(frozen=True)
@@ -103,6 +109,9 @@ def mask_rows(rule: MaskRule | Tensor, start: int, stop: int) -> Tensor:
         raise ValueError(
             f"attention_mask: expected [batch, length] or [batch, 1, length, length], got {tuple(rule.shape)}"
         )
+    later = rule[:, :, start:stop, stop:]
+    if bool((later if later.dtype == torch.bool else later > HIDDEN).any()):
+        raise ValueError(SEES_AHEAD)
     return rule[:, :, start:stop, :stop]
 
 
@@ -134,4 +143,27 @@ def keep_rule(
         )
     full = attention_mask is None or bool(attention_mask.all())
     plain = full and allow_is_causal_skip and (local_size is None or q_length <= local_size)
-    return MaskRule(batch_size, q_length, mask_function, None if full else attention_mask, plain, use_vmap, device)
+    rule = MaskRule(batch_size, q_length, mask_function, None if full else attention_mask, plain, use_vmap, device)
+    if sees_ahead(rule):
+        raise ValueError(SEES_AHEAD)
+    return rule
+
+
+def sees_ahead(rule: MaskRule) -> bool:
+    """Tell whether some query sees the key right after it, as in every span that is read in both directions."""
+    if rule.sees is None or rule.plain or rule.length < 2:
+        return False
+    batches, queries = (torch.arange(n, device=rule.device) for n in (rule.batch, rule.length - 1))
+    head = torch.zeros((), dtype=torch.long, device=rule.device)
+    if not rule.by_vmap:
+        queries = queries[None, :]
+        return bool(torch.as_tensor(rule.sees(batches[:, None], head, queries, queries + 1)).any())
+    from torch._dynamo._trace_wrapped_higher_order_op import TransformGetItemToIndex
+
+    def ahead(batch: Tensor, query: Tensor) -> Any:
+        assert rule.sees is not None
+        return rule.sees(batch, head, query, query + 1)
+
+    with TransformGetItemToIndex():
+        by_query = torch.vmap(ahead, in_dims=(None, 0))
+        return bool(torch.vmap(by_query, in_dims=(0, None))(batches, queries).any())

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 import types
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -21,7 +21,8 @@ from torch import Tensor, nn
 from thrifty._common.extras import require
 from thrifty.training.streambp.attention import attend_chunk
 from thrifty.training.streambp.config import StreamBPConfig
-from thrifty.training.streambp.decoder_layer import DecoderLayerBody, UnstreamableError, bind, recorder
+from thrifty.training.streambp.decoder import Decoder, base_model, find_decoder
+from thrifty.training.streambp.decoder_layer import DecoderLayerBody, bind, recorder
 from thrifty.training.streambp.masks import IMPLEMENTATION, keep_rule
 from thrifty.training.streambp.model_head import StreamedForward
 from thrifty.training.streambp.planner import largest_layer_chunk
@@ -86,7 +87,7 @@ def enable_streambp(
     causal_lm = base_model(model)
     if _HANDLE in causal_lm.__dict__:
         raise ValueError(f"model: {type(causal_lm).__name__} streams already; call disable() on its handle first")
-    handle = StreamBPHandle(causal_lm, settings, _find(causal_lm))
+    handle = StreamBPHandle(causal_lm, settings, find_decoder(causal_lm))
     handle.install()
     try:
         if check:
@@ -102,72 +103,18 @@ def enable_streambp(
     return handle
 
 
-def base_model(model: nn.Module) -> Any:
-    """Return the Hugging Face model inside adapters and wrappers.
-
-    Raises:
-        ValueError: There is none.
-    """
-    from transformers import PreTrainedModel
-
-    inner: Any = model
-    while True:
-        if hasattr(inner, "get_base_model"):
-            inner = inner.get_base_model()
-        elif not isinstance(inner, PreTrainedModel) and isinstance(getattr(inner, "module", None), nn.Module):
-            inner = inner.module
-        else:
-            break
-    if not isinstance(inner, PreTrainedModel):
-        raise ValueError(
-            f"model: expected a Hugging Face causal language model, got {type(model).__name__}; for decoder stacks of "
-            "your own there is stream_block"
-        )
-    return inner
-
-
-@dataclass
-class _Parts:
-    decoder: Any
-    layers: Sequence[nn.Module]
-
-
-def _find(model: Any) -> _Parts:
-    """Find the decoder and its layers."""
-    from transformers.modeling_layers import GradientCheckpointingLayer
-
-    name = type(model).__name__
-    if model.config.is_encoder_decoder or not hasattr(model, "get_decoder"):
-        raise UnstreamableError(f"{name} cannot be streamed: it is no decoder-only model")
-    decoder = model.get_decoder()
-    if decoder is None or decoder is model:
-        decoder = model.base_model
-    if not getattr(decoder.config, "is_causal", True):
-        raise UnstreamableError(f"{name} cannot be streamed: its attention is bidirectional")
-    layers = [m for m in decoder.modules() if isinstance(m, GradientCheckpointingLayer)]
-    if not layers:
-        raise UnstreamableError(f"{name} cannot be streamed: its layers take no gradient-checkpoint function")
-    implementation = decoder.config._attn_implementation
-    if implementation not in {"sdpa", "eager"}:
-        raise ValueError(
-            f'model: its attention must be "sdpa" or "eager", got {implementation!r}; call '
-            'model.set_attn_implementation("sdpa") first'
-        )
-    return _Parts(decoder, layers)
-
-
 class StreamBPHandle:
     """Streaming of one model.
 
     Args:
         model: The Hugging Face model.
         config: The settings.
-        parts: Its decoder and layers.
+        decoder: Its decoder and layers.
     """
 
-    def __init__(self, model: Any, config: StreamBPConfig, parts: _Parts) -> None:
+    def __init__(self, model: Any, config: StreamBPConfig, decoder: Decoder) -> None:
         self.model, self.config, self.tally = model, config, Tally()
-        self.decoder, self.layers = parts.decoder, parts.layers
+        self.decoder, self.layers = decoder.model, decoder.layers
         self.own_attention: str = self.decoder.config._attn_implementation
         self.forced = False
         self.temperature = 1.0  # of TRL's losses

@@ -1,6 +1,6 @@
 """What a training step allocates at most, from a model's shape alone, and the chunk that fits a budget.
 
-Arithmetic of specification section 11 and paper table 1, phase by phase: the head at the end of the forward pass,
+Arithmetic in the manner of arXiv 2506.03077, table 1, phase by phase: the head at the end of the forward pass,
 then the backward pass of each layer, while inputs of earlier layers wait and gradients of later ones pile up. Weights
 and optimiser state are not counted: they are there before a step begins.
 """

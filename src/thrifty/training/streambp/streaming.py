@@ -20,6 +20,7 @@ from torch import Tensor
 
 from thrifty.training.streambp.chunks import bounds, layer_chunk
 from thrifty.training.streambp.config import StreamBPConfig
+from thrifty.training.streambp.gradient_sums import GradientSums, accumulator
 from thrifty.training.streambp.replay import Autocast, Randomness, first_order_only
 
 Pair = tuple[Tensor, Tensor]
@@ -190,10 +191,10 @@ def _backward(
     body, parameters = plan.body, list(plan.body.parameters())
     last_start = plan.chunks[-1][0]
     keys, values = _prefix(plan, hidden, last_start) if stored is None and last_start else stored or (None, None)
-    grad_keys = None if keys is None else _accumulator(keys[:, :, :last_start], plan.config)
-    grad_values = None if values is None else _accumulator(values[:, :, :last_start], plan.config)
+    grad_keys = None if keys is None else accumulator(keys[:, :, :last_start], plan.config)
+    grad_values = None if values is None else accumulator(values[:, :, :last_start], plan.config)
     grad_hidden: Tensor | None = None
-    sums = _Sums(parameters, plan.config)
+    sums = GradientSums(parameters, plan.config)
     for number in reversed(range(len(plan.chunks))):
         start, stop = plan.chunks[number]
         h = hidden[:, start:stop].detach().requires_grad_()
@@ -249,59 +250,8 @@ def _prefix(plan: _Plan, hidden: Tensor, length: int) -> Pair:
     return keys, values
 
 
-class _Sums:
-    """The gradients of the parameters, summed over the chunks."""
-
-    def __init__(self, parameters: list[Tensor], config: StreamBPConfig) -> None:
-        self._parameters = parameters
-        self._in_place = config.grad_mode == "inplace"
-        self._config = config
-        self._sums: list[Tensor | None] = [None] * len(parameters)
-
-    def add(self, targets: list[tuple[Tensor, Tensor]], leaves: list[Tensor]) -> list[Tensor | None]:
-        """Back-propagate through one chunk; return the gradients of ``leaves``."""
-        targets = [(output, grad) for output, grad in targets if output.requires_grad]
-        if not targets:
-            return [None] * len(leaves)
-        outputs, grads = zip(*targets, strict=True)
-        if self._in_place:
-            torch.autograd.backward(outputs, grads, inputs=[*leaves, *self._parameters])
-            return [leaf.grad for leaf in leaves]
-        inputs = [*leaves, *self._parameters]
-        found: list[Tensor | None] = list(torch.autograd.grad(outputs, inputs, grads, allow_unused=True))
-        own = found[: len(leaves)]
-        del found[: len(leaves)]
-        for place, part in enumerate(found):
-            found[place] = None
-            if part is None:
-                continue
-            total = self._sums[place]
-            if total is None:
-                low = part.dtype in {torch.bfloat16, torch.float16}
-                self._sums[place] = part.to(self._config.torch_accum_dtype) if low else part
-            else:
-                self._sums[place] = total.add_(part)
-        return own
-
-    def results(self) -> list[Tensor | None]:
-        """Return one gradient a parameter, in its own precision, and let go of them."""
-        sums, self._sums = self._sums, []
-        if self._in_place:
-            return [None] * len(self._parameters)
-        return [
-            None if total is None else total.to(parameter.dtype)
-            for total, parameter in zip(sums, self._parameters, strict=True)
-        ]
-
-
 def _room(like: Tensor, dim: int, length: int) -> Tensor:
     """Return an empty tensor like a chunk's, for the whole sequence."""
     shape = list(like.shape)
     shape[dim] = length
     return torch.empty(shape, dtype=like.dtype, device=like.device)
-
-
-def _accumulator(like: Tensor, config: StreamBPConfig) -> Tensor:
-    """Return zeros in which 16-bit gradients are summed in more bits."""
-    low = like.dtype in {torch.bfloat16, torch.float16}
-    return torch.zeros(like.shape, dtype=config.torch_accum_dtype if low else like.dtype, device=like.device)

@@ -5,16 +5,15 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.functional import linear_cross_entropy
 
-from thrifty.bench.data import stdlib_text
 from thrifty.bench.memory import allocated_peak
 from thrifty.training.streambp import enable_streambp, streamed_linear_cross_entropy
+from thrifty.training.streambp.evidence.batches import Batch
 from thrifty.training.streambp.rivals import tile_feed_forward
 
 NONE, CHECKPOINT, NATIVE = "no checkpointing", "checkpointing", "checkpointing + torch's fused head"
@@ -24,7 +23,7 @@ OURS, LAYERS_ONLY = "StreamBP", "StreamBP layers + torch's fused head"
 SAME_HEAD = "checkpointing + streamed head"
 TILES = 8
 
-#: E1: the head dominates. E2: the layers do. (Specification, section 7.)
+#: E1: the head dominates. E2: the layers do.
 E1: dict[str, Any] = {
     "vocab_size": 16384, "hidden_size": 128, "intermediate_size": 352, "num_hidden_layers": 4,
     "num_attention_heads": 4, "num_key_value_heads": 4,
@@ -35,15 +34,6 @@ E2: dict[str, Any] = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Batch:
-    """Token ids, what is padding, and what counts."""
-
-    ids: Tensor
-    mask: Tensor | None
-    labels: Tensor
-
-
 def make_model(settings: dict[str, Any], seed: int, device: str = "cpu") -> Any:
     """Return a Llama of these settings with random weights, in float32 and training mode."""
     from transformers import LlamaConfig, LlamaForCausalLM
@@ -52,20 +42,6 @@ def make_model(settings: dict[str, Any], seed: int, device: str = "cpu") -> Any:
         torch.manual_seed(seed)
         model: Any = LlamaForCausalLM(LlamaConfig(**settings, max_position_embeddings=1 << 20))
     return model.to(device).train()
-
-
-def make_batch(vocabulary: int, length: int, *, batch: int = 1, padded: bool = False, device: str = "cpu") -> Batch:
-    """Return text of the standard library as bytes, or, for larger vocabularies, as hashed pairs of bytes."""
-    text = torch.from_numpy(stdlib_text.load().test.astype("int64"))
-    need = batch * length + 1
-    text = text.repeat(-(-need // len(text)))[:need]
-    ids = text[:-1] if vocabulary <= 256 else (text[:-1] * 257 + text[1:] * 8191) % vocabulary
-    ids = ids.view(batch, length).to(device)
-    if not padded:
-        return Batch(ids, None, ids)
-    mask = torch.ones_like(ids)
-    mask[:, length - length // 8 :] = 0
-    return Batch(ids, mask, ids.masked_fill(mask == 0, -100))
 
 
 def _hidden(model: Any, batch: Batch) -> Tensor:

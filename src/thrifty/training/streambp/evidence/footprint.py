@@ -5,10 +5,12 @@ from __future__ import annotations
 from functools import partial
 
 import numpy as np
+from torch import Tensor
 
 from thrifty.bench.claims import Measurement
 from thrifty.bench.context import Context
 from thrifty.bench.evidence import Evidence, Plot, Series
+from thrifty.training.streambp.evidence.batches import make_batch
 from thrifty.training.streambp.evidence.contenders import (
     CHECKPOINT,
     E1,
@@ -23,34 +25,36 @@ from thrifty.training.streambp.evidence.contenders import (
     TRL,
     gradient_error,
     gradients,
-    make_batch,
     make_model,
     peak,
 )  # fmt: skip
 
-LAYER_CHUNK, HEAD_LAYER_CHUNK = 512, 256
+LAYER_CHUNK, HEAD_LAYER_CHUNK, LENGTH = 512, 256, 4096
+PADDED, UNPADDED = (f"E2: {LENGTH} tokens, {kind}" for kind in ("padded", "unpadded"))
+Peaks = dict[str, Measurement]
 
 
-def show(ctx: Context, evidence: Evidence) -> float:
-    """Measure the peaks; return the gradient error in float32 that gates every cost claim."""
+def show(ctx: Context, evidence: Evidence, text: Tensor) -> tuple[float, Peaks]:
+    """Measure the peaks; return the float32 gradient error that gates cost claims, and the peaks of E2 padded."""
     model = make_model(E2, ctx.seed, ctx.device)
-    error = _layers(ctx, evidence, model)
-    _head(ctx, evidence, error)
-    _growth(ctx, evidence, model, error)
-    return error
+    error, layers = _layers(ctx, evidence, text, model)
+    _head(ctx, evidence, text, error)
+    _growth(ctx, evidence, text, model, error, layers[UNPADDED])
+    return error, layers[PADDED]
 
 
-def _layers(ctx: Context, evidence: Evidence, model: object) -> float:
-    errors = []
-    for padded in (False, True):
+def _layers(ctx: Context, evidence: Evidence, text: Tensor, model: object) -> tuple[float, dict[str, Peaks]]:
+    """Measure E2 with and without padding; return the gradient error, and the peaks by workload."""
+    errors, peaks = [], {}
+    for place, workload in enumerate((UNPADDED, PADDED)):
+        padded = workload == PADDED
         kind = "padded" if padded else "unpadded"
-        workload = f"E2: 4096 tokens, {kind}"
-        ctx.progress(int(padded), 4, workload)
-        batch = make_batch(256, 4096, padded=padded, device=ctx.device)
-        short = make_batch(256, 512, padded=padded, device=ctx.device)
+        ctx.progress(place, 4, workload)
+        batch = make_batch(text, 256, LENGTH, padded=padded, device=ctx.device)
+        short = make_batch(text, 256, 512, padded=padded, device=ctx.device)
         errors.append(gradient_error(gradients(OURS, model, short, 100), gradients(CHECKPOINT, model, short)))
         contenders = [SAME_HEAD, OURS] + ([NONE, CHECKPOINT, TRL, MST, TILED] if ctx.full else [])
-        found = {}
+        found: Peaks = {}
         for name in contenders:
             chunk = LAYER_CHUNK if name == OURS else "auto"
             value = ctx.attempt(evidence, name, partial(peak, name, model, batch, chunk, ctx.device), workload=workload)
@@ -60,15 +64,16 @@ def _layers(ctx: Context, evidence: Evidence, model: object) -> float:
         evidence.measured(
             f"peak-vs-checkpointing-{kind}", found[OURS].over(found[SAME_HEAD]), gate=([errors[-1]], [0.0])
         )
-    return max(errors)
+        peaks[workload] = found
+    return max(errors), peaks
 
 
-def _head(ctx: Context, evidence: Evidence, error: float) -> None:
+def _head(ctx: Context, evidence: Evidence, text: Tensor, error: float) -> None:
     workload = "E1: 2048 tokens, vocabulary 16384"
     ctx.progress(2, 4, workload)
     model = make_model(E1, ctx.seed, ctx.device)
-    batch = make_batch(16384, 2048, device=ctx.device)
-    found = {}
+    batch = make_batch(text, 16384, 2048, device=ctx.device)
+    found: Peaks = {}
     for name in [NATIVE, OURS] + ([LAYERS_ONLY, CHECKPOINT, TRL, MST, TILED, NONE] if ctx.full else []):
         chunk = HEAD_LAYER_CHUNK if name in {OURS, LAYERS_ONLY} else "auto"
         value = ctx.attempt(evidence, name, partial(peak, name, model, batch, chunk, ctx.device), workload=workload)
@@ -78,11 +83,18 @@ def _head(ctx: Context, evidence: Evidence, error: float) -> None:
     evidence.measured("head-peak", found[OURS].over(found[NATIVE]), gate=([error], [0.0]))
 
 
-def _growth(ctx: Context, evidence: Evidence, model: object, error: float) -> None:
+def _growth(ctx: Context, evidence: Evidence, text: Tensor, model: object, error: float, layers: Peaks) -> None:
     """Fit peak = a + b T at a fixed chunk, and hold the slope against what must grow."""
     ctx.progress(3, 4, "growth with the sequence")
-    lengths = (2048, 3072, 4096, 8192, 16384) if ctx.full else (1024, 1536, 2048)
-    peaks = [peak(OURS, model, make_batch(256, n, device=ctx.device), LAYER_CHUNK, ctx.device) for n in lengths]
+
+    def at(name: str, length: int) -> float:
+        if length == LENGTH and name in layers:
+            return layers[name].median
+        batch = make_batch(text, 256, length, device=ctx.device)
+        return peak(name, model, batch, LAYER_CHUNK if name == OURS else "auto", ctx.device)
+
+    lengths = (2048, 3072, LENGTH, 8192, 16384) if ctx.full else (1024, 2048, LENGTH)
+    peaks = [at(OURS, length) for length in lengths]
     slope, intercept = np.polyfit(lengths, peaks, 1)
     fitted = slope * np.array(lengths) + intercept
     off = float(np.max(np.abs(fitted / np.array(peaks) - 1)))
@@ -96,7 +108,7 @@ def _growth(ctx: Context, evidence: Evidence, model: object, error: float) -> No
         reason=f"slope {slope * 2**20:.0f} bytes a token; what must grow: {theory * 2**20:.0f}",
     )
     if ctx.full:
-        others = [peak(SAME_HEAD, model, make_batch(256, n, device=ctx.device), device=ctx.device) for n in lengths]
+        others = [at(SAME_HEAD, length) for length in lengths]
         series = [
             Series(name, tuple(map(float, lengths)), tuple(ys)) for name, ys in ((OURS, peaks), (SAME_HEAD, others))
         ]

@@ -1,4 +1,4 @@
-"""Whether training goes the same way (E4): SFT, DPO and GRPO on the standard library's text, step by step."""
+"""Whether training goes the same way (E4): SFT, DPO and GRPO on the same text, step by step."""
 
 from __future__ import annotations
 
@@ -18,16 +18,17 @@ from thrifty.training.streambp import (
     streamed_grpo_loss,
     streamed_linear_cross_entropy,
 )  # fmt: skip
-from thrifty.training.streambp.evidence.contenders import CHECKPOINT, E2, OURS, make_batch, make_model
+from thrifty.training.streambp.evidence.batches import make_batch
+from thrifty.training.streambp.evidence.contenders import CHECKPOINT, E2, OURS, make_model
 
 LENGTH, PROMPT, BETA = 128, 64, 0.1
 Loss = Callable[[Any, bool, Tensor, int], Tensor]
 
 
-def show(ctx: Context, evidence: Evidence) -> None:
+def show(ctx: Context, evidence: Evidence, text: Tensor) -> None:
     """Train twice from one start, ours and the standard path, and compare the losses."""
-    steps = 100 if ctx.full else 6
-    text = make_batch(256, LENGTH * (steps + 1) * 2).ids[0]
+    steps = 100 if ctx.full else 4
+    text = make_batch(text, 256, LENGTH * (steps + 1) * 2).ids[0]
     worst = 0.0
     for place, (name, loss) in enumerate({"SFT": _sft, "DPO": _dpo, "GRPO": _grpo}.items()):
         ctx.progress(place, 3, f"{name}, {steps} steps, twice")

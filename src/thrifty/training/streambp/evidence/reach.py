@@ -1,9 +1,13 @@
-"""How long a sequence, and how large a batch, fits one byte budget (E3), with and without offloading."""
+"""How long a sequence, and how large a batch, fits one byte budget (E3), with and without offloading.
+
+Two runs below the budget give the affine law of a contender's peak; the size that it predicts is then verified by a run
+a little below, which must fit, and one a little above, which must not.
+"""
 
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -13,6 +17,7 @@ from thrifty.bench.claims import Measurement
 from thrifty.bench.context import Context
 from thrifty.bench.evidence import Evidence
 from thrifty.bench.memory import allocated_peak
+from thrifty.training.streambp.evidence.batches import make_batch
 from thrifty.training.streambp.evidence.contenders import (
     CHECKPOINT,
     E1,
@@ -20,105 +25,161 @@ from thrifty.training.streambp.evidence.contenders import (
     OURS,
     TILED,
     TRL,
-    make_batch,
     make_model,
     peak,
     prepared,
 )  # fmt: skip
 
-BUDGET = 96.0  # MiB
-CHUNK = 256
-BATCH_LENGTH = 256
+#: MiB that a step may allocate on the device: without offloading, and with it (where half as much reaches as far).
+BUDGET, OFFLOAD_BUDGET = 96.0, 48.0
+CHUNK, BATCH_CHUNK, BATCH_LENGTH = 256, 64, 256
+MARGIN = 0.02
 OFFLOADED = {TILED: f"{TILED} + offload", OURS: f"{OURS} + offload"}
 
 
-def show(ctx: Context, evidence: Evidence, error: float) -> None:
-    """Bisect by the affine law, then verify one run below and one above."""
+def show(ctx: Context, evidence: Evidence, text: Tensor, error: float) -> None:
+    """Find the longest sequences, then the largest batches, then the longest sequences with offloading."""
     model = make_model(E1, ctx.seed, ctx.device)
     gate = ([error], [0.0])
+    _lengths(ctx, evidence, text, model, gate)
+    _batches(ctx, evidence, text, model, gate)
+    _offloading(ctx, evidence, text, model, gate)
 
-    def at_length(name: str) -> Callable[[int], float]:
-        return lambda n: peak(name, model, make_batch(16384, n), CHUNK if name == OURS else "auto", ctx.device)
 
-    starts = {CHECKPOINT: (128, 256), TRL: (64, 128), NATIVE: (1024, 2048), OURS: (2048, 4096)}
-    lengths = {}
-    for place, (name, start) in enumerate(starts.items()):
-        ctx.progress(place, 9, f"longest sequence: {name}")
-        lengths[name] = ctx.once(f"length {name}", ctx.seed, lambda: largest(at_length(name), *start))  # noqa: B023
-        evidence.row(name, {"longest": Measurement.of(lengths[name], "tokens")}, workload="E1 in 96 MiB")
+Gated = tuple[list[float], list[float]]
+
+
+def _lengths(ctx: Context, evidence: Evidence, text: Tensor, model: Any, gate: Gated) -> None:
+    def at(name: str, n: int) -> float:
+        batch = make_batch(text, E1["vocab_size"], n, device=ctx.device)
+        return peak(name, model, batch, CHUNK if name == OURS else "auto", ctx.device)
+
+    # TRL's head works on tiles of 4096 tokens: its law is affine below that, where the budget ends anyway.
+    starts = {CHECKPOINT: 128, TRL: 64, NATIVE: 1024, OURS: 2048}
+    found = _compare(ctx, evidence, "longest", "tokens", "E1 in 96 MiB", starts, at)
     for claim, rival in (("max-length", CHECKPOINT), ("max-length-vs-trl", TRL), ("max-length-vs-native", NATIVE)):
-        evidence.measured(claim, Measurement.of(lengths[OURS] / lengths[rival], "ratio"), gate=gate)
+        _ratio(evidence, claim, found, rival, gate)
 
-    def at_batch(name: str) -> Callable[[int], float]:
-        chunk = CHUNK // 4 if name == OURS else "auto"
-        return lambda n: peak(name, model, make_batch(16384, BATCH_LENGTH, batch=n), chunk, ctx.device)
 
-    batches = {}
-    for place, (name, start) in enumerate(((CHECKPOINT, (1, 2)), (NATIVE, (4, 8)), (OURS, (8, 16)))):
-        ctx.progress(4 + place, 9, f"largest batch: {name}")
-        batches[name] = ctx.once(f"batch {name}", ctx.seed, lambda: largest(at_batch(name), *start))  # noqa: B023
-        evidence.row(name, {"largest batch": Measurement.of(batches[name], "sequences")}, workload="256 tokens, 96 MiB")
-    evidence.measured("batch-scaling", Measurement.of(batches[OURS] / batches[CHECKPOINT], "ratio"), gate=gate)
+def _batches(ctx: Context, evidence: Evidence, text: Tensor, model: Any, gate: Gated) -> None:
+    def at(name: str, n: int) -> float:
+        batch = make_batch(text, E1["vocab_size"], BATCH_LENGTH, batch=n, device=ctx.device)
+        return peak(name, model, batch, BATCH_CHUNK if name == OURS else "auto", ctx.device)
 
-    reach = {}
-    for place, name in enumerate((TILED, OURS)):
-        label = OFFLOADED[name]
-        ctx.progress(7 + place, 9, f"longest sequence: {label}")
-        host: list[int] = []
-        reach[name] = ctx.once(
-            f"offload {name}",
-            ctx.seed,
-            lambda: largest(lambda n: _offloaded(name, model, n, host), 2048, 4096),  # noqa: B023
+    starts = {CHECKPOINT: 1, NATIVE: 4, OURS: 8}
+    found = _compare(ctx, evidence, "largest batch", "sequences", "E1, 256 tokens each, in 96 MiB", starts, at)
+    _ratio(evidence, "batch-scaling", found, CHECKPOINT, gate)
+
+
+def _offloading(ctx: Context, evidence: Evidence, text: Tensor, model: Any, gate: Gated) -> None:
+    host: dict[tuple[str, int], int] = {}
+
+    def at(name: str, n: int) -> float:
+        batch = make_batch(text, E1["vocab_size"], n, device=ctx.device)
+        device, host[name, n] = _offloaded(name, model, batch, ctx.device)
+        return device
+
+    workload = "E1 in 48 MiB of the device's memory, the rest on the host"
+    found = _compare(ctx, evidence, "longest", "tokens", workload, {TILED: 512, OURS: 1024}, at, OFFLOAD_BUDGET)
+    for name, length in found.items():
+        if (name, length) in host:  # not where an earlier run had found the length
+            moved = Measurement.of(host[name, length] / 2**20, "MiB")
+            evidence.row(OFFLOADED[name], {"host": moved}, workload=f"E1, its longest in 48 MiB: {length} tokens")
+    _ratio(evidence, "offload-stack", found, TILED, gate)
+
+
+def _compare(
+    ctx: Context,
+    evidence: Evidence,
+    what: str,
+    unit: str,
+    workload: str,
+    starts: Mapping[str, int],
+    at: Callable[[str, int], float],
+    budget: float = BUDGET,
+) -> dict[str, int]:
+    """Find each contender's largest size."""
+    found: dict[str, int] = {}
+    for place, (name, start) in enumerate(starts.items()):
+        ctx.progress(place, len(starts), f"{what}, {workload}: {name}")
+
+        def compute(name: str = name, start: int = start) -> int:
+            return largest(lambda n: at(name, n), start, budget)
+
+        size = ctx.attempt(
+            evidence,
+            name,
+            lambda name=name, compute=compute: ctx.once(f"{what} {workload} {name}", ctx.seed, compute),  # type: ignore[misc]
+            workload=workload,
         )
-        _offloaded(name, model, int(reach[name]), host)
-        evidence.row(
-            label,
-            {"longest": Measurement.of(reach[name], "tokens"), "host": Measurement.of(host[-1] / 2**20, "MiB")},
-            workload="E1 in 96 MiB of device memory",
-        )
-    evidence.measured("offload-stack", Measurement.of(reach[OURS] / reach[TILED], "ratio"), gate=gate)
+        if size is not None:
+            found[name] = int(size)
+            evidence.row(name, {what: Measurement.of(size, unit)}, workload=workload)
+    return found
 
 
-def largest(peak_at: Callable[[int], float], first: int, second: int) -> int:
-    """Return the largest size whose peak fits the budget, to two in a hundred.
+def _ratio(evidence: Evidence, claim: str, found: Mapping[str, int], rival: str, gate: Gated) -> None:
+    if missing := [name for name in (OURS, rival) if name not in found]:
+        evidence.cannot_show(claim, f"no size was found for {', '.join(missing)}")
+        return
+    evidence.measured(claim, Measurement.of(found[OURS] / found[rival], "ratio"), gate=gate)
 
-    The peak is affine in the size, so that two runs tell where to look; runs below and above it confirm.
+
+def largest(peak_at: Callable[[int], float], start: int, budget: float) -> int:
+    """Return the largest size whose peak fits a budget, verified two in a hundred below and above.
+
+    Args:
+        peak_at: The peak at a size; about affine.
+        start: A size well below the budget.
+        budget: In the peak's unit.
+
+    Returns:
+        The size that was run and fits; the next one that was run, at most 4 % (or one) more, does not.
 
     Raises:
-        RuntimeError: Ten runs do not bracket the budget.
+        RuntimeError: The peak hardly grows, or is so far from affine that no prediction could be verified.
     """
-    known = {n: peak_at(n) for n in (first, second)}
-    for _ in range(10):
-        fits = [n for n, mib in known.items() if mib <= BUDGET]
-        over = [n for n, mib in known.items() if mib > BUDGET]
-        if fits and over and min(over) <= max(max(fits) + 1, round(1.02 * max(fits))):
-            return max(fits)
-        a, b = sorted(known, key=lambda n: abs(known[n] - BUDGET))[:2]
-        guess = a + (BUDGET - known[a]) * (b - a) / (known[b] - known[a])
-        tried = round(0.995 * guess) if not fits or guess * 0.995 > max(fits) else round(1.005 * guess)
-        tried = max(1, tried)
-        if tried in known:
-            tried = max(fits) + max(1, round(0.015 * max(fits))) if fits else tried // 2
-        if over and tried >= min(over):
-            tried = (max(fits, default=0) + min(over)) // 2
-        known[tried] = peak_at(tried)
-    raise RuntimeError(f"no size found for {BUDGET} MiB: {known}")
+    known: dict[int, float] = {}
+
+    def run(size: int) -> bool:
+        if size not in known:
+            known[size] = peak_at(size)
+        return known[size] <= budget
+
+    size = start
+    while run(size) and known[size] < 0.4 * budget and len(known) < 8:  # what grows must outweigh what does not
+        size *= 2
+    run(size + max(1, size // 4))
+    for _ in range(5):
+        a, b = sorted(known, key=lambda n: abs(known[n] - budget))[:2]
+        slope = (known[b] - known[a]) / (b - a)
+        if slope <= 0:
+            break
+        predicted = a + (budget - known[a]) / slope
+        below, above = max(1, int(predicted * (1 - MARGIN))), int(predicted * (1 + MARGIN)) + 1
+        if predicted > 64 * max(known):
+            break
+        if run(below) and not run(above):
+            return below
+    raise RuntimeError(f"no size found for a budget of {budget}: {known}")
 
 
-def _offloaded(name: str, model: Any, length: int, host: list[int]) -> float:
-    """Return a step's device MiB when what the forward pass saves waits in memory that is not the device's."""
+def _offloaded(name: str, model: Any, batch: Any, device: str) -> tuple[float, int]:
+    """Return a step's MiB on the device, and the bytes that waited on the host between forward and backward pass.
+
+    On a machine without a GPU the "host" is memory that is not torch's own.
+    """
     moved = [0]
 
     def pack(tensor: Tensor) -> Any:
         if tensor.requires_grad and tensor.is_leaf:
             return tensor  # a weight
         moved[0] += tensor.numel() * tensor.element_size()
-        return tensor.detach().cpu().numpy().copy()  # not torch's allocator: the "host" of a machine without a GPU
+        return tensor.detach().cpu().numpy().copy()
 
     def unpack(kept: Any) -> Tensor:
-        return kept if isinstance(kept, Tensor) else torch.from_numpy(kept)
+        return kept if isinstance(kept, Tensor) else torch.from_numpy(kept).to(device)
 
-    batch = make_batch(16384, length)
     with prepared(name, model, CHUNK if name == OURS else "auto") as loss:
 
         def work() -> None:
@@ -128,7 +189,6 @@ def _offloaded(name: str, model: Any, length: int, host: list[int]) -> float:
 
         model.zero_grad(set_to_none=True)
         gc.collect()
-        found = allocated_peak(work) / 2**20
+        found = allocated_peak(work, device=device) / 2**20
         model.zero_grad(set_to_none=True)
-    host.append(moved[0])
-    return found
+    return found, moved[0]

@@ -7,23 +7,25 @@ from contextlib import ExitStack
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from thrifty.bench.context import Context
 from thrifty.bench.evidence import Evidence
 from thrifty.training.streambp import streamed_linear_cross_entropy
-from thrifty.training.streambp.evidence.contenders import E2, OURS, SAME_HEAD, make_batch, make_model, prepared, step
+from thrifty.training.streambp.evidence.batches import make_batch
+from thrifty.training.streambp.evidence.contenders import E2, OURS, SAME_HEAD, make_model, prepared, step
 
 STREAMED_HEAD, TRL_HEAD = "streamed head", "TRL's head"
 
 
-def show(ctx: Context, evidence: Evidence, error: float) -> None:
+def show(ctx: Context, evidence: Evidence, text: Tensor, error: float) -> None:
     """Time whole steps, then heads."""
     length = 4096 if ctx.full else 1024
     for padded in (False, True):
         kind = "padded" if padded else "unpadded"
         workload = f"E2: {length} tokens, {kind}"
         ctx.progress(int(padded), 3, f"time, {workload}")
-        batch = make_batch(256, length, padded=padded, device=ctx.device)
+        batch = make_batch(text, 256, length, padded=padded, device=ctx.device)
         with ExitStack() as stack:
             steps: dict[str, Callable[[], object]] = {}
             for name in (SAME_HEAD, OURS):
@@ -35,15 +37,15 @@ def show(ctx: Context, evidence: Evidence, error: float) -> None:
             evidence.row(name, {"time": timing.seconds}, workload=workload)
         ratio = times[OURS].seconds.over(times[SAME_HEAD].seconds)
         evidence.measured(f"time-{kind}", ratio, gate=([error], [0.0]))
-    _heads(ctx, evidence, error)
+    _heads(ctx, evidence, text, error)
 
 
-def _heads(ctx: Context, evidence: Evidence, error: float) -> None:
+def _heads(ctx: Context, evidence: Evidence, text: Tensor, error: float) -> None:
     """The head alone: 1024 rows, hidden 128, vocabulary 16384."""
     generator = torch.Generator().manual_seed(ctx.seed)
     hidden = torch.randn(1, 1025, 128, generator=generator).to(ctx.device).requires_grad_()
     weight = (torch.randn(16384, 128, generator=generator) / 11).to(ctx.device).requires_grad_()
-    labels = make_batch(16384, 1025, device=ctx.device).ids
+    labels = make_batch(text, 16384, 1025, device=ctx.device).ids
 
     def streamed() -> None:
         loss: Any = streamed_linear_cross_entropy(hidden, weight, labels, chunk_size=256)
