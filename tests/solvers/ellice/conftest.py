@@ -27,7 +27,7 @@ def one_thread():
 
 @pytest.fixture(scope="session")
 def cancer():
-    """Standardised rows, labels, and the model of the specification's oracle 3."""
+    """Standardised rows, labels, and the model whose golden values are tested."""
     X, y = load_breast_cancer(return_X_y=True)
     X = StandardScaler().fit_transform(X)
     return X, y, LogisticRegression(C=1 / (L2 * len(X)), tol=1e-10, max_iter=10_000).fit(X, y)

@@ -1,16 +1,26 @@
 """What is refused, and how: one line that names the argument, what came, and what would do."""
 
+import warnings
 from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse
-from sklearn.linear_model import LogisticRegression
+from sklearn.linear_model import LogisticRegression, RidgeClassifier
+from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from thrifty.solvers.ellice import Constraints, ElliCE, cone
+from thrifty.solvers.ellice import (
+    Constraints,
+    ElliCE,
+    cone,
+    evaluate_recourse,
+    make_ensemble,
+    plot_changes,
+    tune_epsilon,
+)
 from thrifty.solvers.ellice.branching import Effort, branch_and_bound
 from thrifty.solvers.ellice.supports import solve_sparse
 
@@ -206,3 +216,92 @@ def test_what_was_not_settled_is_not_called_proven(table, monkeypatch):
     answer = branch_and_bound(problem, person, Effort())
     assert (answer.row, answer.status, answer.message) == (None, "not_found", "no conclusion")
     assert solve_sparse(problem, person, 2, Effort()).status in ("not_found", "feasible")
+
+
+def test_a_centre_that_is_no_optimum_is_warned_about(table):
+    """Around a model of another loss or penalty the ellipsoid does not hold the near-optimal models."""
+    X, y, _ = table
+    Z = StandardScaler().fit_transform(X)
+    with pytest.warns(
+        UserWarning, match=r"above the minimum, which is more than epsilon=0.003; give the l2"
+    ):
+        ElliCE(RidgeClassifier().fit(Z, y), epsilon=0.003).fit(Z, y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        ElliCE(LogisticRegression(C=1 / (1e-3 * len(Z))).fit(Z, y), epsilon=0.003).fit(Z, y)
+        ElliCE(RidgeClassifier().fit(Z, y), epsilon=0.003, center="refit").fit(Z, y)
+
+
+def test_models(table):
+    X, y, model = table
+    search = GridSearchCV(model, {"logisticregression__C": [1.0]}).fit(X, y)
+    persons = X[model.predict(X) == 0][:3]
+    one, other = (ElliCE(made, epsilon=0.003).fit(X, y).explain(persons) for made in (model, search))
+    np.testing.assert_allclose(one.distance, other.distance)
+    broken = LogisticRegression().fit(X, y)
+    broken.coef_[0, 0] = np.nan
+    with pytest.raises(ValueError, match="coefficients that are not finite"):
+        ElliCE(broken).fit(X, y)
+
+
+def test_networks_that_do_not_fit(net):
+    X, y, module = net
+    with pytest.raises(ValueError, match="X has 4 columns, of which model makes nothing"):
+        ElliCE(module).fit(X[:, :4], y)
+    with pytest.raises(ValueError, match="device is 'abacus', which is not there"):
+        ElliCE(module, device="abacus").fit(X, y)
+
+
+def test_settings_of_ensembles_tuning_and_pictures(table):
+    X, y, model = table
+    for wrong, says in (({"epsilon_target": "a"}, "epsilon_target is 'a'"), ({"n_models": 0}, "n_models is 0")):
+        with pytest.raises(ValueError, match=says):
+            make_ensemble("bootstrap", model, X, y, **wrong)
+    wrongs = {"folds": 1, "n_models": 0, "n_queries": 0, "steps": -1, "robustness": "a"}
+    for name, value in wrongs.items():
+        with pytest.raises(ValueError, match=f"{name} is {value!r}"):
+            tune_epsilon(model, X, y, **{name: value})
+    result = ElliCE(model, epsilon=0.003).fit(X, y).explain(X[:2])
+    with pytest.raises(ValueError, match="entry is 99; the result holds 2"):
+        plot_changes(result, 99)
+
+
+def test_tables_with_further_columns_can_be_retrained_on(table):
+    X, y, model = table
+    X = X.assign(note="x")
+    explainer = ElliCE(model, epsilon=0.003).fit(X, y)
+    result = explainer.explain(X[model.predict(X[list("abcd")]) == 0][:3])
+    assert evaluate_recourse(result, make_ensemble("bootstrap", model, X, y, n_models=3), explainer).coverage == 1
+
+
+def test_files(table, tmp_path, monkeypatch):
+    X, y, model = table
+    explainer = ElliCE(model, epsilon=0.003, target=np.int64(1), random_state=np.int64(0)).fit(X, y)
+    path = explainer.save(tmp_path / "e.npz")
+    assert ElliCE.load(path).explain(X[:3]).statuses == explainer.explain(X[:3]).statuses
+    (tmp_path / "half.npz").write_bytes(path.read_bytes()[:300])
+    with pytest.raises(ValueError, match="half.npz is not a file that was saved here"):
+        ElliCE.load(tmp_path / "half.npz")
+    before = path.read_bytes()
+
+    def full(*_):
+        raise OSError("disk full")
+
+    monkeypatch.setattr("thrifty._common.files.os.fsync", full)
+    with pytest.raises(OSError, match="disk full"):
+        explainer.save(path, force=True)
+    assert path.read_bytes() == before
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["e.npz", "half.npz"]
+
+
+def test_sentences_claim_no_more_than_is_proven(table):
+    X, y, model = table
+    persons = X[model.predict(X) == 0][:1]
+    near = ElliCE(model, epsilon=0.003, method="data").fit(X, y).explain(persons)
+    assert "nearest among the known rows" in near.sentences()[0]
+    several = ElliCE(model, epsilon=0.003, n_counterfactuals=2).fit(X, y).explain(persons)
+    first, second = several.sentences()
+    assert "the nearest such change" in first
+    assert "the nearest" not in second
+    assert "an alternative" in second
+    assert repr(several) == "RecourseResult(2 optimal; epsilon=0.003; to_frame(), to_json(), sentences())"

@@ -1,4 +1,4 @@
-"""The ellipsoid's closed forms against sampling, autograd, hand calculation and golden values (section 9)."""
+"""The ellipsoid's closed forms against sampling, autograd, hand calculation and golden values."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""The exact solver against an independent one, and against the theorems (section 9)."""
+"""The exact solver against an independent one, and against the theorems."""
 
 import numpy as np
 import pytest

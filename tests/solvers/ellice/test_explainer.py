@@ -1,4 +1,4 @@
-"""The public face: results, constraints and bad input (section 10), DiCE's spellings, files."""
+"""The public face: results, constraints and bad input, DiCE's spellings, files."""
 
 import json
 

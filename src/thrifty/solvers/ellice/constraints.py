@@ -1,6 +1,6 @@
 """What a person can and cannot change, in the units of the table, and as limits on encoded rows.
 
-:class:`Constraints` is what a user writes (section 2.8 of the specification; DiCE's spellings are kept).
+:class:`Constraints` is what a user writes (DiCE's spellings are kept).
 :class:`Region` is what solvers read: per encoded column bounds, directions, lattices and categories.
 """
 
@@ -50,7 +50,7 @@ class Constraints:
         >>> Constraints.from_json(limits.to_json()) == limits
         True
 
-    Source: section 2.8 of the specification; the paper's section 5 ("actionability").
+    Source: the paper's actionability constraints, and DiCE's argument names.
     """
 
     immutable: Sequence[Feature] = ()

@@ -23,7 +23,7 @@ def predict(workload: Workload) -> LedgerDelta:
         ValueError: ``queries``, ``features`` or ``rows`` is missing.
 
     Source:
-        Fit O(n m²) + O(m³), a query O(m): specification, sections 2.4 and 11.
+        Fit O(n m²) + O(m³), a query O(m): one Cholesky factor, then closed forms.
     """
     if workload.task != "tabular classification":
         return LedgerDelta.not_applicable(f"it gives recourse from binary tabular classifiers, not {workload.task}")

@@ -10,6 +10,7 @@ from typing import Any, Literal
 import numpy as np
 from jaxtyping import Bool, Float
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import expit
 from sklearn.exceptions import NotFittedError
 
 from thrifty.solvers.ellice.checks import check_number
@@ -92,7 +93,27 @@ class RashomonEllipsoid:
         frame = reading.encoding.frame(X)
         self.classes_, codes = class_codes(y, reading.classes, len(frame))
         self._build(reading.theta, reading.features(reading.encoding.encode(frame)), codes)
+        if reading.kind == "linear" and self.center == "as_is":
+            self._warn_if_not_optimal()
         return self
+
+    def _warn_if_not_optimal(self) -> None:
+        """Say so where the centre itself is about as far from the objective's minimum as the models around it may be.
+
+        By how much the objective is above its minimum is, to second order, half the squared Newton decrement.
+        """
+        ellipsoid, rows = self._fitted(), self._rows
+        assert rows is not None
+        slope = rows.T @ (expit(rows @ ellipsoid.theta) - self._y) / len(rows) + self.l2 * ellipsoid.theta
+        above = 0.5 * float(np.square(ellipsoid.whitening @ slope).sum())
+        if above > self.epsilon_ > 0:
+            warnings.warn(
+                f"the model does not minimise the logistic objective with l2={self.l2}: it is about {above:.2g} above "
+                f"the minimum, which is more than epsilon={self.epsilon_:.2g}; give the l2 of its fit "
+                "(LogisticRegression: 1 / (C n)), or center='refit'",
+                UserWarning,
+                stacklevel=4,
+            )
 
     @classmethod
     def from_parameters(
@@ -245,7 +266,8 @@ class RashomonEllipsoid:
         facts = {
             "schema": "thrifty.ellice.ellipsoid",
             "version": SCHEMA,
-            "settings": {name: getattr(self, name) for name in ("epsilon", "l2", "epsilon_mode", "center")},
+            "settings": {"epsilon": float(self.epsilon), "l2": float(self.l2)}
+            | {"epsilon_mode": self.epsilon_mode, "center": self.center},
             "objective": self.objective_,
             "epsilon": ellipsoid.epsilon,
             "classes": self.classes_.tolist(),

@@ -1,4 +1,4 @@
-"""Models about as good as the deployed one, to hold recourse against (specification, section 2.10)."""
+"""Models about as good as the deployed one, to hold recourse against (the paper's section on evaluation)."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from jaxtyping import Float
 from numpy.typing import ArrayLike, NDArray
 
 from thrifty._common.extras import require
+from thrifty.solvers.ellice.checks import check_number, check_whole
 from thrifty.solvers.ellice.ellipsoid import RashomonEllipsoid
 from thrifty.solvers.ellice.labels import class_codes
 from thrifty.solvers.ellice.logistic import objective, with_constant
-from thrifty.solvers.ellice.reading import Reading, read_model
+from thrifty.solvers.ellice.reading import Reading, as_fitted, read_model
 from thrifty.solvers.ellice.retraining import refit, retrain_network
 from thrifty.solvers.ellice.true_rashomon import true_worst_logit
 
@@ -79,8 +80,10 @@ def make_ensemble(
     """
     if kind not in get_args(Kind):
         raise ValueError(f"kind is {kind!r}; it is one of {', '.join(get_args(Kind))}")
-    if epsilon_target is not None and not (np.isfinite(epsilon_target) and epsilon_target >= 0):
-        raise ValueError(f"epsilon_target is {epsilon_target!r}; it is a number, at least 0")
+    if epsilon_target is not None:
+        check_number("epsilon_target", epsilon_target, "a number, at least 0", least=0.0)
+    check_whole("n_models", n_models)
+    X = as_fitted(model, X)
     reading = read_model(model, X, head=head)
     encoding = reading.encoding
     frame = encoding.frame(X)
@@ -162,7 +165,9 @@ def _retrained(
         if bound is None or _whole_objective(read, own, codes, l2) <= bound:
             kept.append(read)
     if not kept:
-        raise ValueError(f"epsilon_target is {epsilon}; none of {tried} retrained models is within it")
+        raise ValueError(
+            f"epsilon_target is {epsilon}; none of {tried} retrained models is within it: choose a larger one, or None"
+        )
 
     def logits(raw: Any, _: int) -> NDArray[np.float64]:
         return np.stack([one.deployed_logit(encoding.frame(raw)) for one in kept])
@@ -204,7 +209,9 @@ def _perturbed(
         stack, tried = perturbations.awp(family, bound, n_models)
     size = len(next(iter(stack.values())))
     if not size:
-        raise ValueError(f"epsilon_target is {epsilon}; none of {tried} perturbed models is within it")
+        raise ValueError(
+            f"epsilon_target is {epsilon}; none of {tried} perturbed models is within it: choose a larger one"
+        )
 
     def logits(raw: Any, _: int) -> NDArray[np.float64]:
         rows = torch.as_tensor(reading.encoding.encode(reading.encoding.frame(raw)))

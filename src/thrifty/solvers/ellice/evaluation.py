@@ -86,7 +86,7 @@ def evaluate_recourse(
             and threshold.
         training: Encoded rows for the outlier factor; by default the explainer's.
 
-    Source: section 2.10 of the specification. The authors average over valid answers only; here all persons count.
+    Source: the paper's evaluation. Its authors average over valid answers only; here all persons count.
     """
     first = result.rank == 0
     has = first & result.answered

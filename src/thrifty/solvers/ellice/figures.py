@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from thrifty._common.extras import require
+from thrifty.solvers.ellice.checks import check_number
 from thrifty.solvers.ellice.errors import EpsilonTooLargeError
 from thrifty.solvers.ellice.explainer import ElliCE
 from thrifty.solvers.ellice.result import RecourseResult
@@ -25,6 +26,8 @@ def plot_price_of_robustness(explainer: ElliCE, X: Any, epsilons: Sequence[float
     Returns:
         The axes.
     """
+    for epsilon in epsilons:
+        check_number("epsilons", epsilon, "numbers, at least 0", least=0.0)
     results = []
     for epsilon in sorted(epsilons):
         try:
@@ -54,6 +57,8 @@ def plot_changes(result: RecourseResult, entry: int = 0, ax: Any = None) -> Any:
     Raises:
         ValueError: That entry holds no answer.
     """
+    if not (isinstance(entry, (int, np.integer)) and -len(result) <= entry < len(result)):
+        raise ValueError(f"entry is {entry!r}; the result holds {len(result)}, from 0 on")
     if not result.answered[entry]:
         raise ValueError(f"entry {entry} holds no answer ({result.status[entry]}): {result.message[entry]}")
     ax = _axes(ax)

@@ -1,4 +1,4 @@
-"""Recourse by gradients, for networks: all persons in one tensor (specification, section 2.5).
+"""Recourse by gradients, for networks: the paper's continuous generator, all persons in one tensor.
 
 ``library`` and ``paper`` follow the authors' two programs, which stop at the first certified point and never look at
 the distance. ``closest``, the default, begins like ``library``, then minimises the distance under the constraint by an

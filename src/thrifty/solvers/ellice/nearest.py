@@ -1,4 +1,4 @@
-"""Answers that are rows of a table: the nearest certified one (specification, section 2.6).
+"""Answers that are rows of a table: the nearest certified one (the paper's data-supported generator).
 
 All candidates are certified once. After that a query costs one scan over the certified ones, or a look-up in a k-d
 tree where the distance is a norm, nothing is constrained and the columns are few.
@@ -23,6 +23,10 @@ from thrifty.solvers.ellice.problem import Answer, Problem, describe
 
 #: Up to this many columns a k-d tree looks at a small part of its points only.
 TREE_COLUMNS = 10
+
+
+#: What an answer of this solver is nearest among.
+KNOWN = "nearest among the known rows"
 
 
 @dataclass(eq=False)
@@ -94,7 +98,10 @@ def solve_nearest(problem: Problem, rows: Encoded, candidates: Candidates, k: in
         return [[Answer(None, "no_candidate", message)] for _ in rows]
     known = candidates.rows[certified]
     if _is_open(problem.region):
-        return [[Answer(known[at], "optimal") for at in near] for near in _nearest(problem, rows, known, candidates, k)]
+        return [
+            [Answer(known[at], "optimal", KNOWN) for at in near]
+            for near in _nearest(problem, rows, known, candidates, k)
+        ]
     answers: list[list[Answer]] = []
     for row in rows:
         fine = np.flatnonzero(problem.region.satisfied(known, row))
@@ -103,7 +110,7 @@ def solve_nearest(problem: Problem, rows: Encoded, candidates: Candidates, k: in
         nothing = Answer(
             None, "no_candidate", f"none of the {len(certified)} certified candidates is within the limits"
         )
-        answers.append([Answer(known[at], "optimal") for at in near] or [nothing])
+        answers.append([Answer(known[at], "optimal", KNOWN) for at in near] or [nothing])
     return answers
 
 

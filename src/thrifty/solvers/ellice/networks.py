@@ -48,7 +48,10 @@ class Network:
         self.deployed = module
         self.device = device
         names = _head_names(module, head)
-        self.module = copy.deepcopy(module).double().to(device).eval()
+        try:
+            self.module = copy.deepcopy(module).double().to(device).eval()
+        except (RuntimeError, AssertionError) as error:
+            raise ValueError(f"device is {device!r}, which is not there: {str(error).splitlines()[0]}") from None
         for parameter in self.module.parameters():
             parameter.requires_grad_(False)
         if not names:
@@ -58,7 +61,11 @@ class Network:
         rows = torch.as_tensor(sample[:256], dtype=torch.float64, device=device)
         for name in reversed(names):
             self._head = self.module.get_submodule(name)
-            link = self._recognise(rows)
+            try:
+                link = self._recognise(rows)
+            except RuntimeError as error:
+                reason = str(error).splitlines()[0]
+                raise ValueError(f"X has {rows.shape[1]} columns, of which model makes nothing: {reason}") from None
             if link is not None:
                 self.link = link
                 break

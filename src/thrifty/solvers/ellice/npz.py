@@ -29,7 +29,7 @@ def read_npz(path: str | os.PathLike[str], schema: str, version: int) -> tuple[d
         ValueError: It is no such file, or of another version.
     """
     try:
-        with np.load(path, allow_pickle=False) as stored:
+        with Path(path).open("rb") as file, np.load(file, allow_pickle=False) as stored:
             facts = json.loads(str(stored["facts"]))
             arrays = {name: stored[name] for name in stored.files if name != "facts"}
     except (KeyError, ValueError, EOFError, zipfile.BadZipFile) as error:

@@ -1,7 +1,7 @@
 """Near-optimal networks by perturbing a fitted one: Rashomon dropout and adversarial weight perturbation (AWP).
 
 All perturbed copies are one stack of parameters, evaluated by ``vmap``. The loss that bounds them is the mean logistic
-loss plus (λ/2)‖all parameters‖² (specification, section 2.10).
+loss plus (λ/2)‖all parameters‖² (the paper's evaluators).
 """
 
 from __future__ import annotations

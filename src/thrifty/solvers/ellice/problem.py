@@ -33,7 +33,7 @@ class Answer:
         row: The encoded answer; ``None`` if there is none.
         status: What is known of it: ``"optimal"`` is proven nearest, ``"feasible"`` certified only; ``"infeasible"``
             is proven, ``"not_found"`` is not, ``"no_candidate"``: no known row will do.
-        message: Why there is none.
+        message: Why there is none, it is not proven nearest, or among what it is.
     """
 
     row: Float[np.ndarray, " d"] | None

@@ -1,7 +1,7 @@
 """The nearest certified row without bounds, exactly: two nested one-dimensional roots, O(d) an evaluation.
 
 For a linear model, min ½‖x−x₀‖² subject to θᵀx + θ_b − s(x) ≥ 0, s(x)² = xᵀAx + 2aᵀx + a_b, is a projection onto a
-convex set. With A = UΛUᵀ, stationary points in the coordinates of U are (specification, section 2.4a)
+convex set. With A = UΛUᵀ, stationary points in the coordinates of U are
 
     z(μ, ν) = (z₀ − ν a + μ θ) / (1 + ν Λ),    ν = μ / s(z).
 

@@ -70,7 +70,8 @@ def read_model(model: Any, X: Any, *, head: Any = None, device: str = "cpu") -> 
         thrifty.solvers.ellice.errors.UnsupportedModelError: The last layer is not linear, or there are more classes.
         sklearn.exceptions.NotFittedError: The model is not fitted.
     """
-    X = _as_fitted(model, X)
+    model = getattr(model, "best_estimator_", model)  # a grid search stands for the model it chose
+    X = as_fitted(model, X)
     names = names_of(X)
     if not len(X):
         raise ValueError("X has no rows; it needs those that the model was trained on")
@@ -110,12 +111,16 @@ def read_model(model: Any, X: Any, *, head: Any = None, device: str = "cpu") -> 
     if encoding.width != width:
         raise UnsupportedModelError(f"model takes {width} columns; X gives {encoding.width}")
     if _is_linear(last):
+        if not (np.isfinite(last.coef_).all() and np.isfinite(last.intercept_).all()):
+            raise ValueError(f"model is a {type(last).__name__} with coefficients that are not finite; fit it again")
         theta = np.append(np.ravel(last.coef_), np.ravel(last.intercept_)[0]).astype(float)
         reading = Reading("linear", encoding, theta, classes, lambda rows: rows, deployed)
         ours = np.column_stack([encoded, np.ones(len(encoded))]) @ theta
         theirs = deployed(frame)
         if not np.allclose(ours, theirs, rtol=1e-6, atol=1e-6 * (1 + np.abs(theirs).max())):
-            return _opaque(model, X, names, last, classes, deployed)
+            if steps:
+                return _opaque(model, X, names, last, classes, deployed)
+            raise UnsupportedModelError(f"model is a {type(last).__name__}, but does not decide by its coef_")
         return reading
     require("torch", extra="torch")
     from thrifty.solvers.ellice.networks import Network, from_mlp_classifier
@@ -124,7 +129,7 @@ def read_model(model: Any, X: Any, *, head: Any = None, device: str = "cpu") -> 
     return Reading("network", encoding, network.theta, classes, network.features, deployed, network)
 
 
-def _as_fitted(model: Any, X: Any) -> Any:
+def as_fitted(model: Any, X: Any) -> Any:
     """Return the table with the columns that the model was fitted to, by name and in their order.
 
     Raises:

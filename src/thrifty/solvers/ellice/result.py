@@ -36,7 +36,7 @@ class RecourseResult:
         radius: The largest ε at which the answer stays certified; ``[k]``.
         distance: As it was minimised, in encoded (scaled) units; ``[k]``.
         changed: Names of the changed features; ``[k]``.
-        message: Why there is no answer, or that it is not proven nearest; ``[k]``.
+        message: Why there is no answer, that it is not proven nearest, or among what it is; ``[k]``.
         target: The wanted label of each; ``[k]``.
         epsilon: The tolerance ε of the certificates.
         seconds: Wall-clock seconds of the whole call.
@@ -56,6 +56,10 @@ class RecourseResult:
     target: NDArray
     epsilon: float
     seconds: float
+
+    def __repr__(self) -> str:
+        found = ", ".join(f"{count} {status}" for status, count in self.statuses.items()) or "nobody"
+        return f"RecourseResult({found}; epsilon={self.epsilon:.4g}; to_frame(), to_json(), sentences())"
 
     def __len__(self) -> int:
         return len(self.status)
@@ -85,6 +89,7 @@ class RecourseResult:
         before, after = self.queries.to_dict("records"), self.counterfactuals.to_dict("records")
         for i in range(len(self)):
             entry = {name: _plain(values[i]) for name, values in facts.items()}
+            entry["changed"] = list(self.changed[i])
             entry["changes"] = {name: [_plain(before[i][name]), _plain(after[i][name])] for name in self.changed[i]}
             entry["counterfactual"] = (
                 {name: _plain(value) for name, value in after[i].items()} if self.answered[i] else None
@@ -117,7 +122,12 @@ class RecourseResult:
             elif self.answered[i]:
                 before, after = self.queries.iloc[i], self.counterfactuals.iloc[i]
                 moves = [f"{name} from {_say(before[name])} to {_say(after[name])}" for name in self.changed[i]]
-                proven = "the nearest such change" if self.status[i] == "optimal" else "not proven to be the nearest"
+                if self.rank[i]:
+                    proven = "an alternative"
+                elif self.status[i] == "optimal":
+                    proven = self.message[i] or "the nearest such change"
+                else:
+                    proven = "not proven to be the nearest"
                 yield (
                     f"{who}: change {_join(moves)}; then the model says {label!r}, and so does {within} "
                     f"({up_to}; {proven})."

@@ -31,7 +31,11 @@ def save(explainer: ElliCE, path: str | os.PathLike[str], *, force: bool) -> Pat
     if not hasattr(explainer, "rashomon_"):
         raise NotFittedError("this ElliCE is not fitted; call fit(X, y) first")
     ellipsoid = explainer.rashomon_.ellipsoid_
-    settings = {name: value for name, value in explainer._settings().items() if name not in ("constraints", "head")}
+    settings = {
+        name: value.item() if isinstance(value, np.generic) else value
+        for name, value in explainer._settings().items()
+        if name not in ("constraints", "head")
+    }
     facts = {
         "schema": "thrifty.ellice.explainer",
         "version": SCHEMA,

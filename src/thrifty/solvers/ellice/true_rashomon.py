@@ -1,4 +1,4 @@
-"""The true Rashomon set of a linear model, with no ellipsoid and no sampling (specification, section 2.10).
+"""The true Rashomon set of a linear model, with no ellipsoid and no sampling at all.
 
 min θᵀx̃ subject to L̂(θ) ≤ bound is convex. θ(τ) = argmin L̂(θ) + τ θᵀx̃ is found by Newton steps; its objective rises
 with τ at the rate τ x̃ᵀH(θ)⁻¹x̃, so the τ at which it meets the bound is found by Newton steps too, within a bracket.

@@ -1,4 +1,4 @@
-"""Choosing ε: the smallest tolerance whose recourse survives retraining as often as is wanted (section 2.11)."""
+"""Choosing ε: the smallest tolerance whose recourse survives retraining as often as is wanted."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.model_selection import StratifiedKFold, train_test_split
 
+from thrifty.solvers.ellice.checks import check_number, check_whole
 from thrifty.solvers.ellice.ensembles import Ensemble, Kind, Recipe, make_ensemble
 from thrifty.solvers.ellice.errors import EpsilonTooLargeError
 from thrifty.solvers.ellice.evaluation import evaluate_recourse
 from thrifty.solvers.ellice.explainer import ElliCE
+from thrifty.solvers.ellice.reading import as_fitted
 from thrifty.solvers.ellice.retraining import refit
 
 #: The paper's grid begins and ends here.
@@ -75,10 +77,16 @@ def tune_epsilon(
     Raises:
         ValueError: An argument will not do, or no person is on the wrong side.
 
-    Source: section 2.11 of the specification; the paper's appendix tunes on a grid.
+    Source: the paper's appendix, which tunes on a grid in place of bisection.
     """
+    check_number("robustness", robustness, share := "a share above 0, at most 1")
     if not 0 < robustness <= 1:
-        raise ValueError(f"robustness is {robustness!r}; it is a share above 0, at most 1")
+        raise ValueError(f"robustness is {robustness!r}; it is {share}")
+    check_whole("folds", folds, least=2)
+    check_whole("n_models", n_models)
+    check_whole("n_queries", n_queries)
+    check_whole("steps", steps, least=0)
+    X = as_fitted(model, X)
     y = np.asarray(y)
     split = StratifiedKFold(folds, shuffle=True, random_state=random_state)
     cases = []

@@ -1,7 +1,7 @@
 """What `thrifty bench ellice` measures: recourse over an ellipsoid of near-optimal models, beside what one could pick.
 
-Tables: scikit-learn's breast cancer, and pima, australian, german, saheart of KEEL, as in the specification's
-prototype; ``heart`` was added before anything was run.
+Tables: scikit-learn's breast cancer, and pima, australian, german, saheart of KEEL, and ``heart``;
+all were fixed before anything was run.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from thrifty.solvers.ellice.evidence.tables import L2, Case
 from thrifty.solvers.ellice.logistic import with_constant
 from thrifty.solvers.ellice.rivals import margin, roar, trex
 
-#: Fixed before the first run: the table of the specification's experiment C, and one with more columns.
+#: Fixed before the first run: the paper's Diabetes table, and one with more columns.
 TABLES = ("pima", "german")
 OURS = "ElliCE"
 #: Fine near 0, where distance grows with the root of ε, so that interpolation does not cut the corner.

@@ -16,7 +16,7 @@ from thrifty._common.tables import one_hot, read_table
 from thrifty.bench.context import Context
 from thrifty.bench.data import keel
 
-#: Those of the specification's prototype, and one more (heart) that was fixed before the first run.
+#: Fixed before the first run.
 TABLES = ("breast_cancer", "pima", "australian", "german", "saheart", "heart")
 L2 = 1e-3
 
