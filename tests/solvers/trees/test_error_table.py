@@ -157,7 +157,7 @@ def test_time_limit():
     rng = np.random.default_rng(1)
     X, y = rng.random((300, 5)), rng.integers(3, size=300)
     tree = Tree.from_sklearn(DecisionTreeClassifier(max_depth=5, random_state=0).fit(X, y))
-    table = error_table(tree, X, y, 1, 1, 5, 5, time_limit=0.0)
+    table = error_table(tree, X, y, 1, 1, 5, 5, time_limit=1e-9)
     exact = error_table(tree, X, y, 0, 0, 5, 5)
     assert table.status == "time limit"
     assert (table[0, 0] <= exact[0, 0]).all()
@@ -177,3 +177,13 @@ def test_time_limit():
 def test_bad_budgets(settings, message):
     with pytest.raises(ValueError, match=message):
         error_table(*worked_example(), **settings)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [({"time_limit": 0}, "time_limit is 0"), ({"memory_limit_mb": "a"}, "memory_limit_mb is 'a'")],
+)
+def test_limits_that_no_search_could_keep_to_are_refused(settings, message):
+    X, y = load_iris(return_X_y=True)
+    with pytest.raises(ValueError, match=message):
+        error_table(DecisionTreeClassifier(max_depth=2).fit(X, y), X, y, **settings)

@@ -11,11 +11,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.tree import DecisionTreeClassifier
 
+from thrifty.solvers.trees.bnb.branch_and_bound import n_threads
 from thrifty.solvers.trees.boxes.pruned import Found, search_pruned
 from thrifty.solvers.trees.instance.problem import Cuts, Features, Operation, Problem, build_problem
 from thrifty.solvers.trees.model.edits import Edit
 from thrifty.solvers.trees.model.tree import Tree
-from thrifty.solvers.trees.model.validation import check_table, warn_where_rounding_moves_rows
+from thrifty.solvers.trees.model.validation import check_limits, check_table, warn_where_rounding_moves_rows
 from thrifty.solvers.trees.model.wording import describe_edits
 from thrifty.solvers.trees.report import Report
 from thrifty.solvers.trees.search import MODES, SOLVERS, Limits, Mode, Solver, search
@@ -123,6 +124,10 @@ def improve_tree(
     _check_choice("solver", solver, SOLVERS)
     _check_choice("secondary", secondary, ("gini", "margin"))
     k = check_budget(k, ours.n_cuts)
+    check_limits(time_limit, memory_limit_mb)
+    n_threads(n_jobs)
+    if isinstance(max_rounds, bool) or not isinstance(max_rounds, (int, np.integer)) or max_rounds < 1:
+        raise ValueError(f"max_rounds is {max_rounds!r}; it is a whole number, at least 1")
     limits = Limits(time_limit, memory_limit_mb, n_jobs, progress, on_incumbent)
     problem = build_problem(
         ours,

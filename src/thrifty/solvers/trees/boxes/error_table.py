@@ -18,6 +18,7 @@ from thrifty.solvers.trees.boxes.splits import Kind
 from thrifty.solvers.trees.instance.problem import Features, build_problem
 from thrifty.solvers.trees.model.edits import Edit
 from thrifty.solvers.trees.model.tree import Tree
+from thrifty.solvers.trees.model.validation import check_limits
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -220,6 +221,7 @@ def error_table(
         _whole("n_prune", n_prune),
         _whole("n_raise", n_raise),
     ]
+    check_limits(time_limit, memory_limit_mb)
     if features is not None and k_exchange == 0:
         raise ValueError("features is given, but k_exchange=0 keeps every cut on its feature; leave it out")
     ours = tree if isinstance(tree, Tree) else Tree.from_sklearn(tree)

@@ -6,7 +6,7 @@ tree is fixed here; leaves always take their majority class.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -17,7 +17,7 @@ from thrifty.solvers.trees.instance.ranks import MISSING, RankTable, rank_table
 from thrifty.solvers.trees.model.labels import leaf_errors
 from thrifty.solvers.trees.model.topology import Topology
 from thrifty.solvers.trees.model.tree import NO_FEATURE, Tree
-from thrifty.solvers.trees.model.validation import check_table
+from thrifty.solvers.trees.model.validation import check_table, is_number
 from thrifty.solvers.trees.sweeps.sweep import Floors, leaf_numbers
 
 Operation = Literal["adjust", "exchange", "both"]
@@ -195,7 +195,7 @@ def build_problem(
         or min_samples_leaf < 0
     ):
         raise ValueError(f"min_samples_leaf is {min_samples_leaf!r}; it is a whole number of rows, at least 0")
-    if not 0.0 <= min_weight_fraction_leaf <= 0.5:
+    if not (is_number(min_weight_fraction_leaf) and 0.0 <= min_weight_fraction_leaf <= 0.5):
         raise ValueError(f"min_weight_fraction_leaf is {min_weight_fraction_leaf!r}; it is a share from 0 to 0.5")
     if operation == "adjust" and features is not None:
         raise ValueError("features is given, but operation='adjust' keeps every cut on its feature; leave it out")
@@ -263,6 +263,8 @@ def _allowed(tree: Tree, operation: Operation, features: Features) -> NDArray[np
 
 
 def _cut_numbers(tree: Tree, given: Collection[int], argument: str) -> list[int]:
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise ValueError(f"{argument} is {given!r}; it lists cuts, by node number")
     cuts: set[int] = set(tree.topology.cuts.tolist())
     if strange := [v for v in given if v not in cuts]:
         raise ValueError(f"{argument} names {strange[:5]}, which are no cuts; the tree's cuts are {sorted(cuts)[:20]}")
@@ -270,9 +272,18 @@ def _cut_numbers(tree: Tree, given: Collection[int], argument: str) -> list[int]
 
 
 def _column_numbers(tree: Tree, given: Sequence[int | str]) -> list[int]:
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise ValueError(f"features is {given!r}; it lists columns, by number or name")
     names = {} if tree.feature_names is None else {name: j for j, name in enumerate(tree.feature_names)}
-    numbers = [names.get(column, -1) if isinstance(column, str) else int(column) for column in given]
+    numbers = [_column_number(column, names) for column in given]
     if strange := [column for column, j in zip(given, numbers, strict=True) if not 0 <= j < tree.n_features]:
         known = f"columns are 0..{tree.n_features - 1}" + (f" or {list(names)[:20]}" if names else "")
         raise ValueError(f"features names {strange[:5]}, which are no columns; {known}")
     return numbers
+
+
+def _column_number(column: int | str, names: Mapping[str, int]) -> int:
+    """-1 for what is no column."""
+    if isinstance(column, str):
+        return names.get(column, -1)
+    return int(column) if isinstance(column, (int, np.integer)) and not isinstance(column, bool) else -1

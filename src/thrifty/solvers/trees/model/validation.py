@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from numbers import Real
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -85,6 +86,23 @@ def class_codes(classes: NDArray, y: NDArray) -> NDArray[np.int32]:
     if strange:
         raise ValueError(f"y holds classes {strange[:5]} that the tree does not know; it has {classes.tolist()}")
     return np.array([place[name] for name in names.tolist()], dtype=np.int32)[inverse]
+
+
+def check_limits(time_limit: float | None, memory_limit_mb: float) -> None:
+    """Refuse a time or a memory that no search could keep to.
+
+    Raises:
+        ValueError: ``time_limit`` is no positive number, or ``memory_limit_mb`` no number at least 0.
+    """
+    if time_limit is not None and not (is_number(time_limit) and time_limit > 0):
+        raise ValueError(f"time_limit is {time_limit!r}; it is a positive number of seconds, or None")
+    if not (is_number(memory_limit_mb) and memory_limit_mb >= 0):
+        raise ValueError(f"memory_limit_mb is {memory_limit_mb!r}; it is a number of megabytes, at least 0")
+
+
+def is_number(given: object) -> bool:
+    """Whether it is a real number; a bool is none."""
+    return isinstance(given, Real) and not isinstance(given, bool)
 
 
 def warn_where_rounding_moves_rows(tree: Tree, X: ArrayLike) -> None:
