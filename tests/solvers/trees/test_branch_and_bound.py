@@ -5,12 +5,13 @@ from functools import cache
 import numpy as np
 import pytest
 from sklearn.datasets import load_breast_cancer, load_iris, load_wine
-from tree_instances import chain, complete_depth_2, hand_made, random_problem
+from tree_instances import chain, complete_depth_2, hand_made, random_problem, random_tree
 
 from thrifty.solvers.trees.bnb.branch_and_bound import solve_branch_and_bound
 from thrifty.solvers.trees.bnb.few_changes import fewest_errors
 from thrifty.solvers.trees.bnb.memo import Memo
 from thrifty.solvers.trees.bnb.nested import Search
+from thrifty.solvers.trees.bnb.one_change import best_test
 from thrifty.solvers.trees.bnb.scene import build_scene, new_work
 from thrifty.solvers.trees.instance.gadgets import hitting_set_instance
 from thrifty.solvers.trees.instance.problem import build_problem
@@ -140,6 +141,53 @@ def test_bounds_hold_on_any_set_and_for_any_threshold(seed):
                 assert answer.lower >= min(bound, threshold) - 1e-8 or scene.data.has_floors
                 assert answer.value >= exact - 1e-8
                 assert answer.value == near(exact) or exact >= threshold - 1e-8
+
+
+@pytest.mark.parametrize("seed", [8, *range(45, 60)])
+def test_three_changes_in_one_part_of_a_subtree(seed):
+    """The errors of the other parts count towards the threshold of the whole, and of the whole only."""
+    rng = np.random.default_rng(seed)
+    X, y = rng.integers(4, size=(14, 2)).astype(float), rng.integers(2, size=14)
+    tree = random_tree(rng, 6, 2, 2, 4)
+    problem = build_problem(tree, X, y, operation="adjust", min_samples_leaf=0)
+    exact = by_recursion(problem, with_floors=False)(0, frozenset(range(problem.table.n_points)), 3)
+    scene = build_scene(problem)
+    search = Search(scene, new_work(scene, 2), Memo(0))
+    for threshold in (np.inf, exact + 1):
+        assert search.run(search.fewest(0, problem.table.order, 3, threshold)) == (exact, exact, None)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_search_that_was_stopped_still_bounds(seed):
+    tree, X, y, settings = random_problem(seed + 300, max_cuts=4, missing=False)
+    few = slice(0, 10)
+    problem = build_problem(tree, X[few], y[few], operation=settings["operation"], min_samples_leaf=0)
+    scene = build_scene(problem)
+    search = Search(scene, new_work(scene, problem.table.n_classes), Memo(0))
+    fewest = by_recursion(problem, with_floors=False)
+    scene.stop[0] = 1
+    for k in range(min(4, tree.n_cuts) + 1):
+        exact = fewest(0, frozenset(range(problem.table.n_points)), k)
+        answers = [search.run(search.fewest(0, problem.table.order, k, np.inf))]
+        if k < 2:
+            answers.append(search.start(0, problem.table.order, k).answer)
+        for answer in answers:
+            assert answer.lower <= exact <= answer.value
+
+
+def test_no_points_make_no_errors_whatever_was_counted_before():
+    X, y = np.array([[0.0], [1.0], [2.0]]), np.array([0, 1, 0])
+    problem = build_problem(complete_depth_2((0, 0, 0), (1, 0, 2), 1, 2), X, y, operation="adjust", min_samples_leaf=0)
+    scene = build_scene(problem)
+    work = new_work(scene, 2)
+    for u in (0, 1, 2):
+        a, b = int(scene.shape.left[u]), int(scene.shape.right[u])
+        bounds = (int(scene.shape.leaf_start[u]), int(scene.shape.leaf_stop[a]), int(scene.shape.leaf_stop[u]))
+        work.leaves.counts[:] = 5.0
+        work.leaves.largest[:] = 5.0
+        points = problem.table.order[0]
+        cut, sides = (*bounds, False, False), (scene.leaf_of[a], scene.leaf_of[b])
+        assert best_test(points, 0, scene.ranks[0], cut, *sides, np.inf, scene.data, work.leaves)[:2] == (0.0, 0.0)
 
 
 @pytest.mark.parametrize(

@@ -59,7 +59,8 @@ def solve_branch_and_bound(
             ``None``: no limit.
         memory_limit_mb: Megabytes for remembered answers (budgets from 3 on). When they are full they are forgotten,
             which costs time and nothing else.
-        n_jobs: Threads; ``None`` is 1, -1 is one for each core. The solution is the same for any number.
+        n_jobs: Threads; ``None`` is 1, -1 is one for each core. A search that ends in time gives the same tree for any
+            number (``n_states`` may differ).
         progress: Called with the questions answered so far and their total.
         on_incumbent: Called with the errors of the best tree so far, whenever there is a better one.
         secondary: Among equally good thresholds; see below.
