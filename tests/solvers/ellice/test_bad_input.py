@@ -222,9 +222,7 @@ def test_a_centre_that_is_no_optimum_is_warned_about(table):
     """Around a model of another loss or penalty the ellipsoid does not hold the near-optimal models."""
     X, y, _ = table
     Z = StandardScaler().fit_transform(X)
-    with pytest.warns(
-        UserWarning, match=r"above the minimum, which is more than epsilon=0.003; give the l2"
-    ):
+    with pytest.warns(UserWarning, match=r"above the minimum, which is more than epsilon=0.003; give the l2"):
         ElliCE(RidgeClassifier().fit(Z, y), epsilon=0.003).fit(Z, y)
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -1,5 +1,6 @@
 """The command, on files."""
 
+import contextlib
 import json
 
 import pandas as pd
@@ -79,6 +80,9 @@ def test_constraints_file(files):
         (["--sparsity", "few"], "--sparsity is 'few'"),
         (["--shard", "2/2"], "--shard is '2/2'"),
         (["--epsilon", "9"], "unless it is below"),
+        (["--out", "cf.xlsx"], "--out is 'cf.xlsx'; it ends in .csv, .parquet or .json"),
+        (["--target", "age"], "--target: column 'age' of .* holds 50 labels"),
+        (["--model", __file__], "--model: .* is no skops file"),
     ],
 )
 def test_mistakes(files, words, says):
@@ -93,3 +97,32 @@ def test_a_model_file_with_other_types_is_refused(files):
     )
     with pytest.raises(ValueError, match="not on this command's list"):
         run(*base(files), "--model", files / "odd.skops", "--out", files / "cf.csv")
+
+
+def test_tables_with_holes_are_named(files):
+    for name in ("train", "query"):
+        text = (files / f"{name}.csv").read_text().splitlines()
+        (files / f"{name}.csv").write_text("\n".join([text[0], "," + text[1].split(",", 1)[1], *text[2:]]))
+        with pytest.raises(ValueError, match=f"--{name}.* missing values in .*age"):
+            run(*base(files), "--out", files / "cf.csv")
+        (files / f"{name}.csv").write_text("\n".join(text))
+
+
+def test_whole_numbers_stay_whole_and_the_true_set_can_be_asked_for(files):
+    run(*base(files), "--epsilon", 0.003, "--immutable", "age", "--certify", "rashomon", "--out", files / "cf.csv")
+    table = pd.read_csv(files / "cf.csv")
+    assert table["age"].tolist() == pd.read_csv(files / "query.csv")["age"].tolist()
+    assert (files / "cf.csv").read_text().splitlines()[1].split(",")[0].isdigit()
+    assert (table["cf_worst_logit"] >= 0).all()
+
+
+def test_help_teaches(capsys):
+    for verb, words in {
+        "explain": ["--immutable age,sex", '"one_way"', "cf_radius", "1 / (C n)"],
+        "evaluate": ["--kind bootstrap", "agreement"],
+        "tune": ["--robustness 0.95", "--immutable"],
+    }.items():
+        with contextlib.suppress(SystemExit):
+            run(verb, "--help")
+        said = " ".join(capsys.readouterr().out.replace("\u2502", " ").split())
+        assert all(word in said for word in words), said

@@ -18,16 +18,9 @@ import typer
 from thrifty._common.extras import require
 from thrifty._common.files import write_whole
 from thrifty._common.tables import read_table
+from thrifty.solvers.ellice.inputs import label_of, limits_of, model_of, persons_like, training_table
 
 app = typer.Typer(no_args_is_help=True)
-
-#: Types beyond those that skops trusts by itself which a model file may hold.
-TRUSTED = (
-    "sklearn.neural_network._stochastic_optimizers.AdamOptimizer",
-    "sklearn.neural_network._stochastic_optimizers.SGDOptimizer",
-    "sklearn.compose._column_transformer._RemainderColsList",
-    "thrifty.solvers.ellice.leaves.LeafEmbedding",
-)
 
 Train = Annotated[Path, typer.Option(help="Training table: CSV with a header line, or Parquet.", exists=True)]
 Target = Annotated[str, typer.Option("--target", help="The column of the training table that holds the labels.")]
@@ -36,12 +29,29 @@ ModelFile = Annotated[
     Path | None,
     typer.Option("--model", help="Fitted model as a skops file; none: fit a logistic regression.", exists=True),
 ]
-Epsilon = Annotated[float, typer.Option(help="Tolerance on the mean objective.", min=0.0)]
-Label = Annotated[str | None, typer.Option("--desired", help="The wanted label; none: that of class 1.")]
+Epsilon = Annotated[
+    float,
+    typer.Option(
+        help="By how much a model's mean loss may be worse and its verdict still count; see tune.",
+        min=0.0,
+    ),
+]
+Label = Annotated[
+    str | None,
+    typer.Option("--desired", help="The wanted label, or opposite: each person's other one; none: the last, sorted."),
+]
 Immutable = Annotated[str, typer.Option(help="Features that may not change, separated by commas.")]
-Limits = Annotated[Path | None, typer.Option("--constraints", help="Constraints as a JSON file.", exists=True)]
-Method = Annotated[str, typer.Option(help="auto, exact, gradient or data.")]
-L2 = Annotated[float, typer.Option("--l2", help="Penalty of the objective.", min=0.0)]
+Limits = Annotated[
+    Path | None,
+    typer.Option(
+        "--constraints",
+        help='Constraints as a JSON file, such as {"one_way": {"income": "increase"}, "permitted_range": {"debt": [0, '
+        "3000]}}; also features_to_vary, allowed_values, integer, one_hot_groups, feature_weights, linear.",
+        exists=True,
+    ),
+]
+Method = Annotated[str, typer.Option(help="auto; exact (linear models), gradient (networks), data (rows of --train).")]
+L2 = Annotated[float, typer.Option("--l2", help="Penalty of the objective: 1 / (C n) of the model's fit.", min=0.0)]
 Seed = Annotated[int, typer.Option(help="Every random choice follows from it.", min=0)]
 Force = Annotated[bool, typer.Option("--force", help="Replace a file that is there.")]
 
@@ -66,6 +76,9 @@ def explain(
     distance: Annotated[str, typer.Option(help="l2, l1, mixed, or sparse (for --method data).")] = "l2",
     sparsity: Annotated[str | None, typer.Option(help="The most features that may change, or min.")] = None,
     per_person: Annotated[int, typer.Option("--total-cfs", help="Answers a person.", min=1)] = 1,
+    certify: Annotated[
+        str, typer.Option(help="ellipsoid, or rashomon: the true set of near-optimal models too (linear ones).")
+    ] = "ellipsoid",
     threshold: Annotated[float, typer.Option(help="Probability of class 1 that decides.")] = 0.5,
     l2: L2 = 1e-3,
     batch_size: Annotated[int, typer.Option(help="Persons explained in one go.", min=1)] = 4096,
@@ -76,26 +89,37 @@ def explain(
     seed: Seed = 0,
     force: Force = False,
 ) -> None:
-    """Find, for each person of a table, the nearest change that every near-optimal model accepts."""
+    """Find, for each person of a table, the nearest change that every near-optimal model accepts.
+
+    thrifty ellice explain --train train.csv --target decision --query q.csv --immutable age,sex --out cf.csv
+
+    Answers come as the person's columns, changed, and columns cf_...: cf_query (the row of --query, from 0), cf_status
+    (already_valid, optimal, feasible, infeasible, not_found, no_candidate), cf_changed, cf_distance, cf_radius (the
+    largest epsilon that the answer bears). Who has no answer has empty cells.
+    """
     pd = require("pandas", extra="tabular")
-    frame, labels = _training(train, target)
+    part, parts = _shard(shard)
+    if parts > 1:
+        out = out.with_name(f"{out.stem}.{part}-of-{parts}{out.suffix}")
+    kind = out.suffix.lower()
+    if kind not in (".csv", ".parquet", ".json"):
+        raise ValueError(f"--out is {str(out)!r}; it ends in .csv, .parquet or .json")
+    if out.exists() and not force:
+        raise FileExistsError(f"{out} already exists; choose another path, or use --force to replace it")
+    frame, labels = training_table(train, target)
     explainer = _explainer(
         frame, labels, model, l2, epsilon, desired, immutable, constraints,
         method=method, distance=distance, sparsity=_sparsity(sparsity), n_counterfactuals=per_person,
-        threshold=threshold, random_state=seed,
+        threshold=threshold, certify=certify, random_state=seed,
     )  # fmt: skip
-    persons = _like(pd.DataFrame(read_table(query)), frame)
-    part, parts = _shard(shard)
+    persons = persons_like(pd.DataFrame(read_table(query)), frame)
+    explainer.reading_.encoding.frame(persons, "--query")  # refused by the name that it has here
     persons = persons.iloc[part::parts]
-    if parts > 1:
-        out = out.with_name(f"{out.stem}.{part}-of-{parts}{out.suffix}")
-    if out.exists() and not force:
-        raise FileExistsError(f"{out} already exists; choose another path, or use --force to replace it")
     results = []
     for at in range(0, max(1, len(persons)), batch_size):
         results.append(explainer.explain(persons.iloc[at : at + batch_size]))
         sys.stderr.write(f"{min(len(persons), at + batch_size)} of {len(persons)} persons\n")
-    if out.suffix == ".json":
+    if kind == ".json":
         reports = [json.loads(result.to_json()) for result in results]
         for start, report in zip(range(0, max(1, len(persons)), batch_size), reports, strict=True):
             for answer in report["answers"]:
@@ -108,7 +132,7 @@ def explain(
         for start, one in zip(range(0, max(1, len(persons)), batch_size), frames, strict=True):
             one["cf_query"] = (one["cf_query"] + start) * parts + part
         table = pd.concat(frames, ignore_index=True)
-        write_whole(out, table.to_parquet() if out.suffix == ".parquet" else table.to_csv(index=False), force=force)
+        write_whole(out, table.to_parquet() if kind == ".parquet" else table.to_csv(index=False), force=force)
     counts: dict[str, int] = {}
     for result in results:
         for status, count in result.statuses.items():
@@ -140,16 +164,25 @@ def evaluate(
     l2: L2 = 1e-3,
     seed: Seed = 0,
 ) -> None:
-    """Find recourse, and tell how much of it other models of about the same quality accept."""
+    """Find recourse, and tell how much of it other models of about the same quality accept.
+
+    thrifty ellice evaluate --train train.csv --target decision --query q.csv --kind bootstrap
+
+    Printed are coverage (share of persons with an answer), robustness (share of persons whose answer every model
+    accepts), agreement (mean share of models that accept an answer), l0 (changed columns), l1, l2, distance, outlier
+    (local outlier factor; 1 is ordinary).
+    """
     from thrifty.solvers.ellice.ensembles import make_ensemble
     from thrifty.solvers.ellice.evaluation import evaluate_recourse
 
     pd = require("pandas", extra="tabular")
-    frame, labels = _training(train, target)
+    frame, labels = training_table(train, target)
     explainer = _explainer(
         frame, labels, model, l2, epsilon, desired, immutable, constraints, method=method, random_state=seed
     )
-    result = explainer.explain(_like(pd.DataFrame(read_table(query)), frame))
+    persons = persons_like(pd.DataFrame(read_table(query)), frame)
+    explainer.reading_.encoding.frame(persons, "--query")
+    result = explainer.explain(persons)
     retrained = kind in ("bootstrap", "subsample", "shift", "retrain")
     bound = epsilon if epsilon_target is None and not retrained else epsilon_target
     ensemble = make_ensemble(kind, explainer.model, frame, labels, bound, n_models, seed, l2=l2)  # type: ignore[arg-type]
@@ -168,36 +201,30 @@ def tune(
     folds: Annotated[int, typer.Option(help="Of cross-validation.", min=2)] = 4,
     steps: Annotated[int, typer.Option(help="Bisection steps.", min=1)] = 7,
     desired: Label = None,
+    immutable: Immutable = "",
+    constraints: Limits = None,
+    method: Method = "auto",
     l2: L2 = 1e-3,
     seed: Seed = 0,
 ) -> None:
-    """Find the smallest epsilon whose recourse survives retraining as often as is wanted."""
+    """Find the smallest epsilon whose recourse survives retraining as often as is wanted.
+
+    thrifty ellice tune --train train.csv --target decision --robustness 0.95
+    """
     from thrifty.solvers.ellice.tuning import tune_epsilon
 
-    frame, labels = _training(train, target)
-    fitted = _model(model, frame, labels, l2)
+    frame, labels = training_table(train, target)
+    fitted = model_of(model, frame, labels, l2)
     tuned = tune_epsilon(
         fitted, frame, labels, robustness=robustness, evaluator=kind, folds=folds, n_models=n_models, steps=steps,  # type: ignore[arg-type]
-        random_state=seed, target=_label(desired, labels), l2=l2,
+        random_state=seed, target=label_of(desired, labels), l2=l2, method=method,
+        constraints=limits_of(constraints, immutable),
         progress=lambda done, total: sys.stderr.write(f"{done} of at most {total} tolerances\n"),
     )  # fmt: skip
     for epsilon, robust, far in tuned.trace:
         typer.echo(f"epsilon {epsilon:.5f}  robustness {robust:.4f}  distance {far:.4g}")
     verdict = "reaches" if tuned.reached else "is the best, but falls short of"
     typer.echo(f"epsilon {tuned.epsilon:.5f} {verdict} {robustness}")
-
-
-def _training(path: Path, target: str) -> tuple[Any, np.ndarray]:
-    pd = require("pandas", extra="tabular")
-    columns = read_table(path)
-    if target not in columns:
-        raise ValueError(f"--target is {target!r}; {path} has the columns {', '.join(columns)}")
-    labels = columns.pop(target)
-    if labels.dtype == object:
-        if any(label is None for label in labels):
-            raise ValueError(f"--target: column {target!r} of {path} has missing labels")
-        labels = labels.astype(str)
-    return pd.DataFrame(columns), labels
 
 
 def _explainer(
@@ -211,70 +238,13 @@ def _explainer(
     constraints: Path | None,
     **settings: Any,
 ) -> Any:
-    from dataclasses import replace
-
-    from thrifty.solvers.ellice.constraints import Constraints
     from thrifty.solvers.ellice.explainer import ElliCE
 
-    limits = Constraints() if constraints is None else Constraints.from_json(constraints)
-    if names := [name.strip() for name in immutable.split(",") if name.strip()]:
-        limits = replace(limits, immutable=[*limits.immutable, *names])
-    fitted = _model(model, frame, labels, l2)
-    return ElliCE(fitted, epsilon=epsilon, l2=l2, target=_label(desired, labels), constraints=limits, **settings).fit(
+    limits = limits_of(constraints, immutable)
+    fitted = model_of(model, frame, labels, l2)
+    return ElliCE(fitted, epsilon=epsilon, l2=l2, target=label_of(desired, labels), constraints=limits, **settings).fit(
         frame, labels
     )
-
-
-def _model(path: Path | None, frame: Any, labels: np.ndarray, l2: float) -> Any:
-    """Load a model, or fit the one that most people would begin with."""
-    if path is not None:
-        io = require("skops.io", extra="tabular")
-        if strange := sorted(set(io.get_untrusted_types(file=path)) - set(TRUSTED)):
-            raise ValueError(f"--model: {path} holds types that are not on this command's list: {', '.join(strange)}")
-        return io.load(path, trusted=list(TRUSTED))
-    from sklearn.compose import make_column_transformer
-    from sklearn.linear_model import LogisticRegression
-    from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import OneHotEncoder, StandardScaler
-
-    words = [name for name in frame.columns if frame[name].dtype.kind not in "iufb"]
-    numbers = [name for name in frame.columns if name not in words]
-    sys.stderr.write(f"no --model: fitting a logistic regression, C = 1/(l2 n), to {len(frame)} rows\n")
-    steps = make_column_transformer((StandardScaler(), numbers), (OneHotEncoder(), words))
-    return make_pipeline(steps, LogisticRegression(C=1 / (max(l2, 1e-12) * len(frame)), max_iter=10_000)).fit(
-        frame, labels
-    )
-
-
-def _label(desired: str | None, labels: np.ndarray) -> Any:
-    """Return the label that a word on the command line names."""
-    found = np.unique(labels).tolist()
-    if desired is None:
-        return found[-1]
-    if desired == "opposite":
-        return desired
-    for label in found:
-        if desired == str(label) or (isinstance(label, float) and _is(desired, label)):
-            return label
-    raise ValueError(f"--desired is {desired!r}; the labels are {', '.join(map(str, found))}")
-
-
-def _is(word: str, number: float) -> bool:
-    try:
-        return float(word) == number
-    except ValueError:
-        return False
-
-
-def _like(persons: Any, frame: Any) -> Any:
-    """Give the persons' columns the types of the training table's (a column may hold one number only)."""
-    if missing := [name for name in frame.columns if name not in persons.columns]:
-        raise ValueError(f"--query lacks the columns {', '.join(missing)}")
-    persons = persons[list(frame.columns)].copy()
-    for name in frame.columns:
-        if frame[name].dtype.kind not in "iufb" and persons[name].dtype.kind in "iuf":
-            persons[name] = persons[name].map(lambda value: f"{value:g}")
-    return persons
 
 
 def _sparsity(word: str | None) -> Any:
