@@ -163,3 +163,11 @@ def test_bad_budgets_are_refused():
         instance_parameters(tree, X, Y, k=-1)
     with pytest.raises(ValueError, match="operation is 'swap'"):
         instance_parameters(tree, X, Y, operation="swap")
+
+
+def test_a_tree_of_scikit_learn_is_measured_as_it_is():
+    table, classes = load_iris(return_X_y=True)
+    tree = DecisionTreeClassifier(max_depth=2, random_state=0).fit(table, classes)
+    assert instance_parameters(tree, table, classes) == instance_parameters(Tree.from_sklearn(tree), table, classes)
+    with pytest.raises(TypeError, match="tree is a str"):
+        instance_parameters("tree", table, classes)

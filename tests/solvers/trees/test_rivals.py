@@ -60,3 +60,10 @@ def test_the_plain_programme_stops():
     tree = Tree.from_sklearn(DecisionTreeClassifier(random_state=0).fit(X, y))
     with pytest.raises(TimeoutError, match=r"0\.05 seconds"):
         plain_dynamic_programme(build_problem(tree, X, y), 2, time_limit=0.05)
+
+
+@pytest.mark.parametrize("rounds", [0, -1, 1.5, None])
+def test_rounds_that_are_none_are_refused(rounds):
+    X, y = load_iris(return_X_y=True)
+    with pytest.raises(ValueError, match="max_rounds is"):
+        tao(DecisionTreeClassifier(max_depth=2).fit(X, y), X, y, max_rounds=rounds)

@@ -144,3 +144,13 @@ def test_a_threshold_that_is_a_value_reads_back_as_that_value():
     assert words.startswith("cut 0: x ≤ 0.30000001192092896 → x ≤ 7,")
     before, after = (replace(tree, dtype="float32") for tree in (before, after))
     assert str(describe_difference(before, after, table, np.array(["a", "b"]))).startswith("cut 0: x ≤ 0.3 →")
+
+
+def test_trees_of_scikit_learn_are_compared_as_they_are():
+    X, y = load_iris(return_X_y=True)
+    before = DecisionTreeClassifier(max_depth=2, max_features=1, random_state=3).fit(X, y)
+    after, report = improve_tree(before, X, y)
+    assert report.difference.edits
+    assert describe_difference(before, after, X, y) == report.difference
+    with pytest.raises(TypeError, match="it needs a DecisionTreeClassifier"):
+        describe_difference(before, None)

@@ -16,7 +16,12 @@ from thrifty.solvers.trees.boxes.pruned import Found, search_pruned
 from thrifty.solvers.trees.instance.problem import Cuts, Features, Operation, Problem, build_problem
 from thrifty.solvers.trees.model.edits import Edit
 from thrifty.solvers.trees.model.tree import Tree
-from thrifty.solvers.trees.model.validation import check_limits, check_table, warn_where_rounding_moves_rows
+from thrifty.solvers.trees.model.validation import (
+    check_limits,
+    check_table,
+    check_whole,
+    warn_where_rounding_moves_rows,
+)
 from thrifty.solvers.trees.model.wording import describe_edits
 from thrifty.solvers.trees.report import Report
 from thrifty.solvers.trees.search import MODES, SOLVERS, Limits, Mode, Solver, search
@@ -126,8 +131,7 @@ def improve_tree(
     k = check_budget(k, ours.n_cuts)
     check_limits(time_limit, memory_limit_mb)
     n_threads(n_jobs)
-    if isinstance(max_rounds, bool) or not isinstance(max_rounds, (int, np.integer)) or max_rounds < 1:
-        raise ValueError(f"max_rounds is {max_rounds!r}; it is a whole number, at least 1")
+    check_whole("max_rounds", max_rounds, 1)
     limits = Limits(time_limit, memory_limit_mb, n_jobs, progress, on_incumbent)
     problem = build_problem(
         ours,

@@ -104,7 +104,10 @@ class ErrorTable(NDArrayOperatorsMixin, Generic[TreeLike]):
         if len(index) != self.ndim:
             raise IndexError(f"index is {index!r}; it holds {', '.join(BUDGETS)}")
         if not np.isfinite(self.errors[index]):
-            raise ValueError(f"no pruning of the tree removes so many cuts: table[{', '.join(map(str, index))}] is inf")
+            raise ValueError(
+                f"n_prune is {index[2]} and n_raise is {index[3]}; no pruning of this tree removes so many cuts, and "
+                f"table[{', '.join(map(str, index))}] is inf: ask for fewer"
+            )
         at = tuple(int(i) % n for i, n in zip(index, self.shape, strict=True))
         shape = self._programme.splits[0].shape
         entry = int(np.ravel_multi_index([min(i, n - 1) for i, n in zip(at, shape, strict=True)], shape))

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
+from sklearn.tree import DecisionTreeClassifier
 
 from thrifty.solvers.trees.improve import check_budget
 from thrifty.solvers.trees.instance.diversity import delta_max as largest_difference
@@ -128,7 +129,7 @@ class InstanceParameters:
 
 
 def instance_parameters(
-    tree: Tree,
+    tree: Tree | DecisionTreeClassifier,
     X: ArrayLike,
     y: ArrayLike,
     *,
@@ -161,6 +162,7 @@ def instance_parameters(
 
     Source: Table 3 of the paper.
     """
+    tree = tree if isinstance(tree, Tree) else Tree.from_sklearn(tree)
     k = check_budget(k, tree.n_cuts)
     problem = build_problem(tree, X, y, operation=operation, sample_weight=sample_weight)
     table = rank_table(

@@ -263,7 +263,7 @@ def _allowed(tree: Tree, operation: Operation, features: Features) -> NDArray[np
 
 
 def _cut_numbers(tree: Tree, given: Collection[int], argument: str) -> list[int]:
-    if isinstance(given, str) or not isinstance(given, Iterable):
+    if not isinstance(given, Iterable):
         raise ValueError(f"{argument} is {given!r}; it lists cuts, by node number")
     cuts: set[int] = set(tree.topology.cuts.tolist())
     if strange := [v for v in given if v not in cuts]:

@@ -64,7 +64,10 @@ def check_table(
     codes = class_codes(tree.classes, labels)
     if sample_weight is None:
         return compared, codes, np.ones(len(labels))
-    weight = np.asarray(sample_weight, dtype=np.float64)
+    try:
+        weight = np.asarray(sample_weight, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"sample_weight holds what is no number ({error}); weights are finite, at least 0") from None
     if weight.shape != codes.shape:
         raise ValueError(f"sample_weight has shape {weight.shape}; X has {len(codes)} rows, one weight each")
     if not np.isfinite(weight).all() or (weight < 0).any():
@@ -98,6 +101,16 @@ def check_limits(time_limit: float | None, memory_limit_mb: float) -> None:
         raise ValueError(f"time_limit is {time_limit!r}; it is a positive number of seconds, or None")
     if not (is_number(memory_limit_mb) and memory_limit_mb >= 0):
         raise ValueError(f"memory_limit_mb is {memory_limit_mb!r}; it is a number of megabytes, at least 0")
+
+
+def check_whole(argument: str, given: int, least: int) -> None:
+    """Refuse what is no whole number, or below ``least``.
+
+    Raises:
+        ValueError: It is one of those.
+    """
+    if isinstance(given, bool) or not isinstance(given, (int, np.integer)) or given < least:
+        raise ValueError(f"{argument} is {given!r}; it is a whole number, at least {least}")
 
 
 def is_number(given: object) -> bool:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from sklearn.tree import DecisionTreeClassifier
 
 from thrifty.solvers.trees.model.edits import Edit, apply_edits, edits_between, majority_errors
 from thrifty.solvers.trees.model.tree import Tree
@@ -71,8 +72,8 @@ class Difference:
 
 
 def describe_difference(
-    before: Tree,
-    after: Tree,
+    before: Tree | DecisionTreeClassifier,
+    after: Tree | DecisionTreeClassifier,
     X: ArrayLike | None = None,
     y: ArrayLike | None = None,
     *,
@@ -81,7 +82,7 @@ def describe_difference(
     r"""Say what turns one tree into another.
 
     Args:
-        before: The tree as it was.
+        before: The tree as it was: a `Tree`, or a fitted ``DecisionTreeClassifier``.
         after: The tree as it is: the same shape with other tests, or pruned as well.
         X: Training table, ``[n, n_features]``; ``None``: nothing is said of errors.
         y: Classes, ``[n]``.
@@ -101,6 +102,8 @@ def describe_difference(
         >>> print(describe_difference(before, replace(before, threshold=[0.8, 0, 0])))
         cut 0: width ≤ 0.6 → width ≤ 0.8
     """
+    before = before if isinstance(before, Tree) else Tree.from_sklearn(before)
+    after = after if isinstance(after, Tree) else Tree.from_sklearn(after)
     table = None if X is None or y is None else check_table(before, X, y, sample_weight)
     return describe_edits(before, after, edits_between(before, after), table)
 
