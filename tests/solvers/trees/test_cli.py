@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.datasets import load_iris
 
@@ -18,6 +19,7 @@ from thrifty.bench import registry
 from thrifty.solvers.trees import Tree, improve_tree
 from thrifty.solvers.trees.cli import app
 from thrifty.solvers.trees.model.weka import tree_from_weka
+from thrifty.solvers.trees.shell.inputs import read_training_table
 
 WEKA = Path(__file__).parent / "weka" / "iris.txt"
 
@@ -369,3 +371,11 @@ def test_a_tree_of_wekas_round_trips_through_json(tmp_path):
     tree.save(tmp_path / "t.json")
     again = Tree.load(tmp_path / "t.json")
     assert again.to_dict() == tree.to_dict()
+
+
+@pytest.mark.parametrize("weights", [(1.0, -1.0), (1.0, np.nan), (0.0, 0.0)])
+def test_weights_that_are_none_are_refused_by_their_column(tmp_path, weights):
+    data = tmp_path / "weighed.csv"
+    pd.DataFrame({"size": [1.0, 2.0], "cls": ["a", "b"], "w": weights}).to_csv(data, index=False)
+    with pytest.raises(ValueError, match="--weight: 'w' holds a negative"):
+        read_training_table(data, "cls", "w")

@@ -54,7 +54,7 @@ def read_training_table(
     """The features, classes and row weights of a table.
 
     Raises:
-        ValueError: The table lacks a column, or the weights are text.
+        ValueError: The table lacks a column, or the weights are text or negative.
         OSError: The file cannot be read.
     """
     columns = read_table(data)
@@ -63,6 +63,11 @@ def read_training_table(
         if weight not in columns or columns[weight].dtype == object:
             raise ValueError(f"--weight: {weight!r} is no column of numbers in {data}")
         weights = columns.pop(weight)
+        if not (np.isfinite(weights).all() and (weights >= 0).all() and weights.any()):
+            raise ValueError(
+                f"--weight: {weight!r} holds a negative, infinite or missing weight, or zeros alone; weights are "
+                "finite, at least 0, and one is positive"
+            )
     features, y = split_target(columns, target)
     remark(f"{data}: {len(y)} rows, {len(features)} columns, {len(np.unique(y))} classes")
     return features, y, weights
