@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from tree_instances import random_problem
+from tree_instances import random_problem, random_tree
 
 from thrifty.solvers.trees.bnb.branch_and_bound import solve_branch_and_bound
 from thrifty.solvers.trees.bnb.sideways import equal_tests, gini
@@ -31,6 +31,17 @@ def test_no_few_changes_of_the_result_help(seed):
     assert solve_brute(there, k).errors_by_budget[-1] == pytest.approx(errors, abs=1e-8)
     assert solve_branch_and_bound(there, most).errors_by_budget[-1] == pytest.approx(errors, abs=1e-8)
     assert solution.errors_by_budget == hill_climb(problem).errors_by_budget
+
+
+@pytest.mark.parametrize("seed", [5, 6, 7, 9])
+def test_the_climb_begins_anew_after_a_pair(seed):
+    rng = np.random.default_rng(seed)
+    X, y = rng.integers(6, size=(60, 3)).astype(float), rng.integers(2, size=60)
+    problem = build_problem(random_tree(rng, 10, 3, 2, 6), X, y, operation="adjust", min_samples_leaf=0)
+    solution = solve_vns(problem, max_changes=2)
+    errors = problem.n_errors(solution.cuts)
+    assert errors < problem.n_errors(hill_climb(problem).cuts)
+    assert solve_branch_and_bound(rebase(problem, solution.cuts), 2).errors_by_budget == (errors,) * 3
 
 
 def test_it_goes_further_than_climbing():
