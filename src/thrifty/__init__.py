@@ -15,19 +15,24 @@ from thrifty.bench import registry as _registry
 if TYPE_CHECKING:
     from thrifty.solvers.ellice import ElliCE, RashomonEllipsoid, evaluate_recourse, tune_epsilon
     from thrifty.solvers.trees import TreeLocalSearchClassifier, error_table, improve_forest, improve_tree
+    from thrifty.training.sumo import SUMO, attach_layerwise, extract_lora, sumo_param_groups
 
 __version__ = metadata.version("thrifty")
 
 _HOME = {name: method.package for method in _registry.METHODS for name in method.exports}
 
 __all__ = [
+    "SUMO",
     "ElliCE",
     "RashomonEllipsoid",
     "TreeLocalSearchClassifier",
+    "attach_layerwise",
     "error_table",
     "evaluate_recourse",
+    "extract_lora",
     "improve_forest",
     "improve_tree",
+    "sumo_param_groups",
     "tune_epsilon",
 ]
 

