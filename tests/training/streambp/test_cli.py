@@ -49,6 +49,9 @@ def test_train_and_go_on(folder):
     again = json.loads(run(*given, *sizes, "--steps", 6).stdout.splitlines()[-1])
     assert again["resumed"]
     assert again["steps"] == 6
+    weights = (folder / "out" / "model.safetensors").read_bytes()
+    assert json.loads(run(*given, *sizes, "--steps", 6).stdout.splitlines()[-1]) == again, "there is nothing left to do"
+    assert (folder / "out" / "model.safetensors").read_bytes() == weights
     assert LlamaForCausalLM.from_pretrained(folder / "out").config.vocab_size == 384
 
 
@@ -57,6 +60,8 @@ def test_what_is_wrong_with_the_files_is_said(folder):
     assert "seq_len" in str(run(*given, "--seq-len", 10**6).exception)
     (folder / "data.jsonl").write_text('{"content": "x"}\n')
     assert "line 1" in str(run(*given, "--seq-len", 8).exception)
+    with_model = [*given[:-1], folder / "model"]
+    assert isinstance(run(*with_model, "--seq-len", 8).exception, FileExistsError), "the model is not written over"
     given[2] = folder
     assert "config.json" in str(run(*given, "--seq-len", 8).exception)
 

@@ -73,7 +73,7 @@ def finetune(
     save_every: int = 50,
     config: StreamBPConfig | None = None,
 ) -> dict[str, Any]:
-    """Fine-tune and save; an interrupted run goes on from its last checkpoint.
+    """Fine-tune and save; an interrupted run goes on from its last checkpoint, one that is complete stays as it is.
 
     Args:
         model_folder: A local model with its tokenizer, as ``save_pretrained`` writes them.
@@ -95,12 +95,15 @@ def finetune(
 
     Raises:
         ValueError: The model cannot be streamed, or the text is too short.
-        OSError: There is no model at ``model_folder``.
+        OSError: There is no model at ``model_folder``, or ``out`` holds something else than an earlier run.
     """
     transformers = require("transformers", extra="llm")
     datasets = require("datasets", extra="llm")
     if not (model_folder / "config.json").exists():
         raise FileNotFoundError(f"{model_folder}: expected a model folder with config.json")
+    checkpoint, done = _last_checkpoint(out)
+    if out.resolve() == model_folder.resolve() or (checkpoint is None and out.exists() and any(out.iterdir())):
+        raise FileExistsError(f"{out}: there are files already, and no run to go on with; choose another folder")
     tokenizer = transformers.AutoTokenizer.from_pretrained(model_folder)
     dtype = "bfloat16" if bf16 else "float32"
     model = transformers.AutoModelForCausalLM.from_pretrained(model_folder, dtype=dtype)
@@ -112,15 +115,25 @@ def finetune(
         save_steps=save_every, save_total_limit=2, disable_tqdm=True, gradient_checkpointing=False,
     )  # fmt: skip
     trainer = transformers.Trainer(model, arguments, train_dataset=datasets.Dataset.from_list(rows))
-    checkpoint = transformers.trainer_utils.get_last_checkpoint(str(out)) if out.exists() else None
-    trainer.train(resume_from_checkpoint=checkpoint)
-    trainer.save_model(str(out))
-    tokenizer.save_pretrained(out)
-    losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
+    if done["global_step"] < steps:
+        trainer.train(resume_from_checkpoint=checkpoint)
+        trainer.save_model(str(out))
+        tokenizer.save_pretrained(out)
+        done = {"global_step": trainer.state.global_step, "log_history": trainer.state.log_history}
+    losses = [entry["loss"] for entry in done["log_history"] if "loss" in entry]
     return {
-        "steps": trainer.state.global_step,
+        "steps": done["global_step"],
         "sequences": len(rows),
         "first_loss": losses[0] if losses else None,
         "last_loss": losses[-1] if losses else None,
         "resumed": checkpoint is not None,
     }
+
+
+def _last_checkpoint(out: Path) -> tuple[str | None, dict[str, Any]]:
+    """Return the last checkpoint below a folder, and the state that it reached."""
+    trainer_utils = require("transformers", extra="llm").trainer_utils
+    checkpoint = trainer_utils.get_last_checkpoint(str(out)) if out.is_dir() else None
+    if checkpoint is None:
+        return None, {"global_step": 0, "log_history": []}
+    return checkpoint, json.loads(Path(checkpoint, "trainer_state.json").read_text())

@@ -185,23 +185,24 @@ CLAIMS = (
 
 
 def run(ctx: Context) -> Evidence:
-    """Measure: exactness first, then memory, time, and what needs long."""
+    """Measure: exactness first, then memory, time, and a pretrained model."""
     text = read_text(ctx.data)
     source = "the standard library's source" if ctx.data is None else ctx.data.name
     evidence = ctx.evidence(f"{source} as bytes; random Llamas: large head (E1), large layers (E2)")
-    with ThreadPoolExecutor() as pool:
-        fresh = pool.submit(resident.peaks, ctx) if ctx.device == "cpu" else None
-        with threads(1):  # small operations, which more threads only slow down
+    with threads(1):  # small operations, which more threads only slow down; the other core runs the fresh processes
+        with ThreadPoolExecutor() as pool:
+            fresh = pool.submit(resident.peaks, ctx) if ctx.device == "cpu" else None
             exactness.show(ctx, evidence)
             objectives.show(ctx, evidence, text)
-        grown = fresh.result() if fresh else None
-    error, allocated = footprint.show(ctx, evidence, text)
-    if grown is None:
-        evidence.cannot_show("peak-resident", "the system's high-water mark does not see a GPU's memory")
-    else:
-        resident.show(evidence, grown, allocated)
+            error, allocated = footprint.show(ctx, evidence, text)
+            grown = fresh.result() if fresh else None
+        if grown is None:
+            evidence.cannot_show("peak-resident", "the system's high-water mark does not see a GPU's memory")
+        else:
+            resident.show(evidence, grown, allocated)
+        if ctx.full:
+            reach.show(ctx, evidence, text, error)
     speed.show(ctx, evidence, text, error)
     if ctx.full:
-        reach.show(ctx, evidence, text, error)
         pretrained.show(ctx, evidence)
     return evidence

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+
+import torch
 
 from thrifty.bench.claims import Measurement
 from thrifty.bench.context import Context
@@ -17,7 +18,8 @@ CONTENDERS = (SAME_HEAD, OURS)
 
 
 def one_step(name: str, seed: int, data: str | None) -> None:
-    """Run the step (in a process of its own)."""
+    """Run the step (in a process of its own, on one thread: something else is measured meanwhile)."""
+    torch.set_num_threads(1)
     model = make_model(E2, seed)
     batch = make_batch(read_text(Path(data) if data else None), 256, LENGTH, padded=True)
     with prepared(name, model, LAYER_CHUNK if name == OURS else "auto") as loss:
@@ -25,14 +27,13 @@ def one_step(name: str, seed: int, data: str | None) -> None:
 
 
 def peaks(ctx: Context) -> Peaks:
-    """Return by how much each process grew, its libraries included; both run at the same time."""
+    """Return by how much each process grew, its libraries included; one after the other."""
     data = str(ctx.data) if ctx.data else None
 
     def grown(name: str) -> Measurement:
         return Measurement.of(resident_peak(f"{__name__}:one_step", name, ctx.seed, data) / 2**20, "MiB")
 
-    with ThreadPoolExecutor() as pool:
-        return dict(zip(CONTENDERS, pool.map(grown, CONTENDERS), strict=True))
+    return {name: grown(name) for name in CONTENDERS}
 
 
 def show(evidence: Evidence, resident: Peaks, allocated: Peaks) -> None:
