@@ -25,7 +25,7 @@ LARGE = (("pima", 97), ("banana", 187))
 PROVEN_WITHIN = 10.0  # seconds
 
 #: An instance that the plain dynamic programme finishes, and the seconds after which it is stopped all the same.
-SMALL = ("saheart", 5)
+SMALL = ("australian", 6)
 PLAIN_LIMIT = 30.0
 
 
