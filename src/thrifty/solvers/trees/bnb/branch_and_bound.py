@@ -35,6 +35,9 @@ from thrifty.solvers.trees.sweeps.single import SingleChangeSearch
 SPLIT_FROM = 2_000_000
 """A question about a cut is split by feature if it may take more steps than this."""
 
+SHORT = 1_000_000
+"""Steps, some tens of milliseconds, that the caller's thread takes itself rather than wait for another."""
+
 DEFAULT_MEMORY_MB = 2048
 """For what is remembered of past questions; the search itself takes what `scene` says."""
 
@@ -138,7 +141,8 @@ def _raise_budgets(
     def start(search: Search) -> Tables:
         return search.start(0, problem.table.order, k)
 
-    [tables] = crew.ask([start])
+    is_short = problem.table.n_points * problem.table.n_features * problem.tree.max_depth < SHORT
+    [tables] = [start(crew.first)] if is_short else crew.ask([start])
     count_one()
     incumbents.improve(float(tables.best[VALUE, 0, k]))
     for a in range(2, k + 1):

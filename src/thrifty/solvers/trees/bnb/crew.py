@@ -33,6 +33,11 @@ class Crew(Generic[Worker]):
         self._stop = stop
         self._deadline = deadline
 
+    @property
+    def first(self) -> Worker:
+        """A worker for what is too short to be worth a thread; only between calls of `ask`."""
+        return self._workers[0]
+
     def ask(
         self,
         questions: Sequence[Callable[[Worker], Reply]],
