@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse
+from sklearn.decomposition import PCA
 from sklearn.linear_model import LogisticRegression, RidgeClassifier
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
@@ -303,3 +304,12 @@ def test_sentences_claim_no_more_than_is_proven(table):
     assert "the nearest" not in second
     assert "an alternative" in second
     assert repr(several) == "RecourseResult(2 optimal; epsilon=0.003; to_frame(), to_json(), sentences())"
+
+
+def test_unscaled_columns_are_warned_about_in_every_method(table):
+    """Steps that cannot be undone leave distances in raw units."""
+    X, y, _ = table
+    X = X.assign(b=1e5 * X["b"])
+    model = make_pipeline(StandardScaler(), PCA(3), LogisticRegression()).fit(X, y)
+    with pytest.warns(UserWarning, match="columns differ by a factor of"):
+        ElliCE(model, epsilon=1e-5).fit(X, y)

@@ -210,10 +210,10 @@ class Encoding:
         Raises:
             ValueError: One holds something else, or something that is not finite.
         """
+        kinds = frame.dtypes.to_numpy()
         for column in columns:
-            if frame.dtypes.iloc[column].kind in "mMc":  # numpy would turn dates into nanoseconds
-                name, kind = self.names[column], frame.dtypes.iloc[column]
-                raise ValueError(f"column {name!r} should hold numbers; it holds {kind}")
+            if kinds[column].kind in "mMc":  # numpy would turn dates into nanoseconds
+                raise ValueError(f"column {self.names[column]!r} should hold numbers; it holds {kinds[column]}")
         some = frame if len(columns) == frame.shape[1] else frame.iloc[:, columns]
         try:
             numbers = np.asarray(some, dtype=float)

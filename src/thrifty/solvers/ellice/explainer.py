@@ -280,7 +280,7 @@ class ElliCE:
     def _warn_if_unscaled(self) -> None:
         spread = self.training_.std(axis=0) * np.sqrt(self.region_.weights)
         spread = spread[spread > 0]
-        if self.method_ != "data" and spread.size and spread.max() > UNSCALED * spread.min():
+        if spread.size and spread.max() > UNSCALED * spread.min():
             warnings.warn(
                 f"columns differ by a factor of {spread.max() / spread.min():.3g} in scale, so that a plain distance "
                 "means little; put a StandardScaler in the model's pipeline, or give feature_weights",
