@@ -1,12 +1,13 @@
 """Monotone changes against a plain search over grids of rows that knows nothing of leaves and regions."""
 
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
 import pytest
 from sklearn.datasets import load_breast_cancer
 from sklearn.tree import DecisionTreeClassifier
-from tree_instances import complete_depth_2, random_problem, random_tree
+from tree_instances import complete_depth_2, hand_made, random_tree
 
 from thrifty.solvers.trees import Tree
 from thrifty.solvers.trees.instance.problem import build_problem
@@ -24,14 +25,14 @@ from thrifty.solvers.trees.sweeps.hillclimb import hill_climb, solve_single
 def constrained_problem(seed, max_cuts=5):
     """Classes that rise and fall with most features as the constraints, which come too, say they should."""
     rng = np.random.default_rng(seed)
-    n, d, domain, n_classes = rng.integers(12, 41), rng.integers(1, 4), rng.integers(2, 6), rng.integers(2, 4)
+    n, d, domain, n_classes = rng.integers(12, 41), rng.integers(1, 4), rng.choice([2, 4, 15]), rng.integers(2, 4)
     cst = rng.choice([-1, 0, 1], p=[0.4, 0.1, 0.5], size=d)
     X = rng.integers(domain, size=(n, d)).astype(float)
     truth = np.where(rng.random(d) < 0.7, cst, rng.choice([-1, 1], size=d))
     score = (X - (domain - 1) / 2) @ truth / domain + rng.normal(scale=rng.choice([0.2, 1.0]), size=n)
     missing = rng.random() < 0.4
     if missing:
-        X[rng.random((n, d)) < 0.15] = np.nan
+        X[(rng.random((n, d)) < 0.15) & (rng.random(d) < 0.7)] = np.nan
     tree = random_tree(rng, rng.integers(1, max_cuts + 1), d, n_classes, domain, missing=missing)
     settings = {
         "sample_weight": (None, rng.integers(1, 4, size=n), rng.random(n) + 0.01)[rng.integers(3)],
@@ -158,11 +159,11 @@ def test_brute_force_agrees_and_more_changes_are_no_worse(seed):
 
 
 @pytest.mark.parametrize("secondary", ["gini", "margin"])
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", [*range(640, 670), *range(1050, 1080)])  # among them every kind of tie
 def test_without_constraints_it_is_the_search_for_single_changes(seed, secondary):
     """Errors, ties and all."""
-    tree, X, y, settings = random_problem(seed + 3000)
-    problem, free = build_problem(tree, X, y, **settings), np.zeros(X.shape[1])
+    problem, X, _ = constrained_problem(seed)
+    free = np.zeros(X.shape[1])
     for ours, theirs in (
         (solve_monotone(problem, 1, free, secondary=secondary), solve_single(problem, 1, secondary=secondary)),
         (climb_monotone(problem, free, secondary=secondary), hill_climb(problem, secondary=secondary)),
@@ -230,6 +231,46 @@ def test_regions_are_those_of_all_numbers():
     assert is_monotone(*of_tree(complete_depth_2([0, 1, 1], [0.5, 4.8, 4.2], 2, 2), X, y), [1, 0])
     assert not is_monotone(*of_tree(complete_depth_2([0, 1, 1], [0.5, 4.2, 4.8], 2, 2), X, y), [1, 0])
     assert is_monotone(*of_tree(complete_depth_2([0, 1, 1], [0.5, 4.2, 4.8], 2, 2), X, y), [0, 1])
+
+
+def test_a_changed_cut_stands_midway_between_the_values_that_reach_it():
+    """Only values 0 and 10 reach the left cut: any rank between them means 5, which is above 3.5."""
+    X = np.array([[0, 0], [0, 10], *([1, value] for value in range(11))])
+    y = [0, 1, *(value > 3 for value in range(11))]
+    problem, cuts = of_tree(complete_depth_2([0, 1, 1], [0.5, 0.5, 3.5], 2, 2), X, y)
+    assert not is_monotone(problem, cuts, [1, 0])
+    for rank in range(1, 10):
+        assert is_monotone(problem, cuts.with_cut(1, 1, rank, False), [1, 0])
+    assert solve_monotone(problem, 1, [1, 0]).errors_by_budget == (np.inf, 0)
+
+
+@pytest.mark.parametrize(("lacking", "expected"), [(None, True), (0, True), (1, False)])
+def test_rows_that_lack_the_same_feature_are_compared(lacking, expected):
+    """Without column 1, raising column 0 leads from a leaf of class 1 to one of class 0."""
+    X = np.array([[0, 2], [0, 9], [1, 2], [1, 9]] * 3, dtype=float)
+    y = [1, 0, 1, 0] * 3
+    if lacking is not None:
+        X[0, lacking] = np.nan
+    tree = complete_depth_2([0, 1, 1], [0.5, 3, 5], 2, 2)
+    tree = replace(tree, missing_left=[True, True, False, False, False, False, False])
+    problem, cuts = of_tree(tree, X, y)
+    assert is_monotone(problem, cuts, [1, 0]) == never_falls(problem.to_tree(cuts), X, [1, 0]) == expected
+
+
+def test_a_side_may_be_left_empty_for_its_region():
+    """All rows at cut 2 go right without an error, but only beyond 2.5 may the class there be 0."""
+    tree = hand_made(
+        left=[1, 3, 5, -1, -1, -1, 7, -1, -1],
+        right=[2, 4, 6, -1, -1, -1, 8, -1, -1],
+        feature=[0, 1, 1, -1, -1, -1, 0, -1, -1],
+        threshold=[0.5, 2.5, 7, 0, 0, 0, 1.5, 0, 0],
+    )
+    X = [[0, 1], [0, 2], [0, 3], [0, 4], *([f, value] for value in (5, 6, 8, 9) for f in (1, 2, 2.5))]
+    y = [1, 1, 0, 0, *[0, 1, 1] * 4]
+    problem = build_problem(tree, X, y, frozen=[0, 1, 6], min_samples_leaf=0)
+    found = solve_monotone(problem, 1, [1, 0])
+    assert found.errors_by_budget == solve_monotone_brute(problem, 1, [1, 0]).errors_by_budget == (2, 0)
+    assert 2.5 <= problem.to_tree(found.cuts).threshold[2] < 5
 
 
 def of_tree(tree, X, y):
