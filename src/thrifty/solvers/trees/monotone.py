@@ -8,7 +8,8 @@ its region by raising features of 1 and lowering features of -1 alone.
 That is meant of the tree handed over, and of all numbers: regions are those of the thresholds, classes the majority
 classes, that `Problem.to_tree` writes. (scikit-learn may keep the constraint by giving a leaf other shares than its
 rows have, so that a tree fitted with ``monotonic_cst`` need not be monotone here.) A missing value is neither above nor
-below another; rows that lack the *same* features are compared in the others, if the training table lacks values there.
+below another; rows that lack the *same* features are compared in the others, if the training table lacks values there
+too.
 
 Whether a tree is monotone does not split over the sides of a cut as its errors do. So the sweeps put all single changes
 in the order of their errors, and the first of them that leaves the tree monotone is the best.
