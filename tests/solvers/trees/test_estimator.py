@@ -102,3 +102,10 @@ def test_frame_and_array_give_the_same_tree(iris):
     frame = pd.DataFrame(X, columns=list("abcd"))
     by_array, by_frame = (TreeLocalSearchClassifier(random_state=0).fit(table, y) for table in (X, frame))
     assert (by_array.predict_proba(X) == by_frame.predict_proba(frame)).all()
+
+
+def test_monotone_constraints_reach_the_search_with_three_classes_too():
+    X, y = load_iris(return_X_y=True)
+    model = TreeLocalSearchClassifier(monotonic_cst=[0, 0, 1, 1], random_state=0).fit(X, y)
+    rising = X[0] + np.linspace(0, 6, 50)[:, None] * [0, 0, 1, 1]
+    assert (np.diff(model.predict(rising)) >= 0).all()

@@ -92,7 +92,10 @@ def improve(
     operation: Operation = "exchange",
     k: Budget = 1,
     mode: Annotated[
-        str, typer.Option(help="**exact**: the best k changes. **hillclimb**: single changes until none helps.")
+        str,
+        typer.Option(
+            help="**exact**: best k changes. **hillclimb**: single changes until none helps. **vns**: then up to k."
+        ),
     ] = "exact",
     solver: Annotated[str, typer.Option(help="Which exact solver; auto chooses.")] = "auto",
     time_limit: Annotated[float | None, typer.Option(help="Seconds; then the best tree so far is taken.")] = None,

@@ -155,7 +155,7 @@ class TreeLocalSearchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore
         if self.prefit:
             tree = self.estimator
         else:
-            tree = self._unfitted()
+            tree = self._unfitted(len(np.unique(y)))
             tree.fit(table, y, sample_weight=weight)
         self.estimator_, report = improve_tree(
             tree,
@@ -193,13 +193,13 @@ class TreeLocalSearchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore
         self.fit_time_ = report.seconds
         return self
 
-    def _unfitted(self) -> DecisionTreeClassifier:
+    def _unfitted(self, n_classes: int) -> DecisionTreeClassifier:
         if self.estimator is None:
             return DecisionTreeClassifier(
                 max_depth=DEFAULT_DEPTH,
                 min_samples_leaf=max(1, self.min_samples_leaf),
                 min_weight_fraction_leaf=self.min_weight_fraction_leaf,
-                monotonic_cst=self.monotonic_cst,
+                monotonic_cst=self.monotonic_cst if n_classes <= 2 else None,  # scikit-learn knows no other
                 random_state=self.random_state,
             )
         if not isinstance(self.estimator, DecisionTreeClassifier):
