@@ -11,7 +11,6 @@ import inspect
 import types
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal
 
@@ -23,8 +22,10 @@ from thrifty.training.streambp.attention import attend_chunk
 from thrifty.training.streambp.config import StreamBPConfig
 from thrifty.training.streambp.decoder import Decoder, base_model, find_decoder
 from thrifty.training.streambp.decoder_layer import DecoderLayerBody, bind, recorder
+from thrifty.training.streambp.final_norm import find_final_norm, stream_positions
 from thrifty.training.streambp.masks import IMPLEMENTATION, keep_rule
 from thrifty.training.streambp.model_head import StreamedForward
+from thrifty.training.streambp.patching import set_attribute
 from thrifty.training.streambp.planner import largest_layer_chunk
 from thrifty.training.streambp.probe import check_head, check_layers
 from thrifty.training.streambp.streaming import Tally, stream_layer
@@ -154,22 +155,38 @@ class StreamBPHandle:
 
         AttentionInterface.register(IMPLEMENTATION, attend_chunk)
         AttentionMaskInterface.register(IMPLEMENTATION, keep_rule)
-        _set(self.model, _HANDLE, self, self._undo)
+        set_attribute(self.model, _HANDLE, self, self._undo)
         self._install_layers()
+        self._install_final_norm()
         self._follow_checkpointing_switch()
         self._hook_decoder()
 
     def install_head(self) -> None:
         """Stream the head."""
-        _set(self.model, "forward", StreamedForward.bind(self.model, self), self._undo)
+        set_attribute(self.model, "forward", StreamedForward.bind(self.model, self), self._undo)
 
     def _install_layers(self) -> None:
         """Set the checkpoint function, remembering what was there."""
         for layer in [self.decoder, *self.layers]:
             if hasattr(layer, "gradient_checkpointing"):
-                _set(layer, "gradient_checkpointing", True, self._undo)
+                set_attribute(layer, "gradient_checkpointing", True, self._undo)
         for layer in self.layers:
-            _set(layer, "_gradient_checkpointing_func", self.run_layer, self._undo)
+            set_attribute(layer, "_gradient_checkpointing_func", self.run_layer, self._undo)
+
+    def _install_final_norm(self) -> None:
+        """Stream what lies between the last layer and the head."""
+        norm = find_final_norm(self.decoder)
+        if norm is None:
+            return
+        own = norm.forward
+
+        def forward(hidden: Tensor) -> Tensor:
+            if not self.active or hidden.ndim != 3:
+                whole: Tensor = own(hidden)
+                return whole
+            return stream_positions(own, hidden, list(norm.parameters()), self.config)
+
+        set_attribute(norm, "forward", forward, self._undo)
 
     def _follow_checkpointing_switch(self) -> None:
         """Trainers switch checkpointing on (again): streaming stays in its place. Off: nothing is streamed."""
@@ -180,7 +197,7 @@ class StreamBPHandle:
             for layer in self.layers:  # not every n-th one: run_layer sees to that
                 layer.__dict__.update(gradient_checkpointing=enable, _gradient_checkpointing_func=self.run_layer)
 
-        _set(self.model, "_set_gradient_checkpointing", switch, self._undo)
+        set_attribute(self.model, "_set_gradient_checkpointing", switch, self._undo)
 
     def _hook_decoder(self) -> None:
         """While the decoder streams, its masks stay rules."""
@@ -263,30 +280,9 @@ class StreamBPHandle:
             stack.callback(setattr, self, "forced", False)
             for layer in self.layers:
                 undo: list[Callable[[], object]] = []
-                _set(layer, "forward", types.MethodType(self._forced_forward, layer), undo)
+                set_attribute(layer, "forward", types.MethodType(self._forced_forward, layer), undo)
                 stack.callback(undo.pop())
             yield
 
     def _forced_forward(self, layer: nn.Module, *args: Any, **kwargs: Any) -> Any:
         return self.run_layer(partial(inspect.unwrap(type(layer).forward), layer, **kwargs), *args)
-
-
-@dataclass
-class _Absent:
-    """Marks an attribute that an instance did not have."""
-
-    name: str = field(default="absent")
-
-
-def _set(owner: Any, name: str, value: Any, undo: list[Callable[[], object]]) -> None:
-    """Set an attribute of an instance, and remember how to restore it."""
-    before = owner.__dict__.get(name, _Absent)
-    owner.__dict__[name] = value
-
-    def restore() -> None:
-        if before is _Absent:
-            owner.__dict__.pop(name, None)
-        else:
-            owner.__dict__[name] = before
-
-    undo.append(restore)

@@ -16,10 +16,12 @@ from thrifty.training.streambp.config import StreamBPConfig
 Mode = Literal["none", "checkpoint", "checkpoint+fused", "stream"]
 MODES: tuple[Mode, ...] = ("none", "checkpoint", "checkpoint+fused", "stream")
 
-#: Numbers a token that the graph of a Llama-like layer holds, and that its backward pass adds, in units of
-#: (hidden, query, key/value, feed-forward) widths: two norms with input and product, residuals and output; queries,
-#: attention output twice and its gradient; keys and values; gate, up, activation, product and one gradient.
-_GRAPH = (8, 4, 4, 5)
+#: Numbers a token that the graph of a Llama-like layer holds while its feed-forward part is differentiated, in units of
+#: (hidden, query, key/value, feed-forward) widths: two norms with input and product, residuals, output, its
+#: gradient; queries and attention output; keys and values; gate, up, activation, product and two gradients.
+_FEED_FORWARD = (8, 3, 2, 6)
+#: The same while attention is differentiated: the feed-forward part is gone, its gradients are there.
+_ATTENTION = (5, 5, 4, 0)
 
 
 @dataclass(frozen=True)
@@ -76,10 +78,10 @@ class Shape:
         """All weights."""
         return self.layers * self.layer_parameters + (1 if self.tied else 2) * self.head_parameters
 
-    def graph(self, tokens: int) -> int:
+    def graph(self, tokens: int, counts: tuple[int, ...] = _FEED_FORWARD) -> int:
         """Numbers that a layer's graph holds for so many tokens."""
         widths = (self.hidden, self.queries, self.keys, self.feed_forward)
-        return tokens * sum(count * width for count, width in zip(_GRAPH, widths, strict=True))
+        return tokens * sum(count * width for count, width in zip(counts, widths, strict=True))
 
 
 @dataclass(frozen=True)
@@ -165,18 +167,30 @@ def estimate_peak_memory(
     head_grad = round(trained * shape.head_parameters) * itemsize
     head = kept + _head_bytes(shape, batch * length, itemsize, mode, settings, state) + head_grad
     many = len(bounds(length, size)) > 1
-    work = shape.graph(batch * chunk) * itemsize if mode != "none" else 0
-    work += 6 * batch * (length - chunk) * shape.keys * itemsize
     if settings.kv_policy == "store" and mode == "stream" and many:
         kept += 2 * shape.layers * batch * length * shape.keys * itemsize
+    work = per_layer * itemsize
+    if mode != "none":
+        work = _layer_bytes(shape, batch * chunk, batch * (length - chunk), per_layer, itemsize)
+    work += 2 * length * shape.head_dim * itemsize  # the rotation of each position
     if padded:
         work += batch * chunk * length * (1 + itemsize)
-    sums = per_layer * max(itemsize, 4 if many else itemsize) + (per_layer * itemsize if many else 0)
     fixed = head_grad + state * (2 if many else 1) + work
-    first = kept + fixed + sums
-    last = kept // shape.layers + fixed + sums + (shape.layers - 1) * per_layer * itemsize
+    first = kept + fixed
+    last = kept // shape.layers + fixed + (shape.layers - 1) * per_layer * itemsize
     all_grads = round(trained * shape.parameters) * itemsize
     return MemoryEstimate(head, max(first, last), state + all_grads, kept, all_grads)
+
+
+def _layer_bytes(shape: Shape, tokens: int, earlier: int, weights: int, itemsize: int) -> int:
+    """A chunk's graph, keys and values of earlier positions with their sums, and the layer's gradients with theirs."""
+    keys = earlier * shape.keys * itemsize
+    wide = max(itemsize, 4) if earlier else itemsize  # sums of 16-bit gradients are float32
+    one = min(weights, shape.hidden * shape.feed_forward) * itemsize if earlier else 0
+    feed_forward = shape.graph(tokens) * itemsize + 4 * keys + weights * wide + one
+    again = weights * itemsize if earlier else 0
+    attention = shape.graph(tokens, _ATTENTION) * itemsize + 6 * keys + weights * wide + again
+    return max(feed_forward, attention)
 
 
 def _head_bytes(shape: Shape, rows: int, itemsize: int, mode: Mode, settings: StreamBPConfig, state: int) -> int:
@@ -187,7 +201,8 @@ def _head_bytes(shape: Shape, rows: int, itemsize: int, mode: Mode, settings: St
     size = settings.head_chunk_size if mode == "stream" else "auto"
     chunk = min(head_chunk(size, rows, shape.hidden, shape.vocabulary), rows)
     extra = shape.head_parameters * 4 if itemsize < 4 else 0  # summed in float32
-    return 4 * state + chunk * shape.vocabulary * wide + extra
+    states = 3 if mode == "stream" else 4  # a streamed norm keeps its input and output
+    return states * state + chunk * shape.vocabulary * wide + extra
 
 
 def largest_layer_chunk(

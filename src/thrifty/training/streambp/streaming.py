@@ -228,9 +228,11 @@ def _backward(
             else:
                 grad_hidden = torch.zeros_like(hidden) if grad_hidden is None else grad_hidden
                 grad_hidden[:, start:stop] = grad_h
-        for total, part in zip((grad_keys, grad_values), grad_prefix, strict=bool(start)):
+        for total in (grad_keys, grad_values) if start else ():
+            part = grad_prefix.pop(0)
             if total is not None and part is not None:
                 total[:, :, :start] += part
+            del part  # else these, as large as all earlier keys, would wait until the next chunk has run
     return grad_hidden, sums.results()
 
 

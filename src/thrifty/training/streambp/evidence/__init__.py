@@ -150,7 +150,7 @@ CLAIMS = (
     ),
     _cost(
         "batch-scaling",
-        "In 96 MiB batches are at least 3 times as large (256 tokens each).",
+        "In 96 MiB batches are at least 3 times as large (64 tokens each).",
         "memory",
         CHECKPOINT,
         Target(">=", 3.0),

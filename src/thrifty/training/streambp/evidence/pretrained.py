@@ -17,7 +17,7 @@ from thrifty.training.streambp.evidence.batches import Batch
 from thrifty.training.streambp.evidence.contenders import CHECKPOINT, NATIVE, OURS, peak, prepared, step
 from thrifty.training.streambp.finetune import blocks, documents
 
-LENGTH, STEPS, CHUNK, RATE = 1024, 4, 256, 0.01
+LENGTH, STEPS, CHUNK, RATE = 2048, 3, 512, 0.01
 
 
 def show(ctx: Context, evidence: Evidence) -> None:

@@ -1,7 +1,7 @@
 """How long a sequence, and how large a batch, fits one byte budget (E3), with and without offloading.
 
-Two runs below the budget give the affine law of a contender's peak; the size that it predicts is then verified by a run
-a little below, which must fit, and one a little above, which must not.
+Two runs give the affine law of a contender's peak, others near the budget correct it; the size that it predicts is
+verified by a run a little below, which must fit, and one a little above, which must not.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from thrifty.training.streambp.evidence.contenders import (
 
 #: MiB that a step may allocate on the device: without offloading, and with it (where half as much reaches as far).
 BUDGET, OFFLOAD_BUDGET = 96.0, 48.0
-CHUNK, BATCH_CHUNK, BATCH_LENGTH = 256, 64, 256
+CHUNK, BATCH_CHUNK, BATCH_LENGTH = 256, 16, 64
 MARGIN = 0.02
 OFFLOADED = {TILED: f"{TILED} + offload", OURS: f"{OURS} + offload"}
 
@@ -66,8 +66,10 @@ def _batches(ctx: Context, evidence: Evidence, text: Tensor, model: Any, gate: G
         batch = make_batch(text, E1["vocab_size"], BATCH_LENGTH, batch=n, device=ctx.device)
         return peak(name, model, batch, BATCH_CHUNK if name == OURS else "auto", ctx.device)
 
-    starts = {CHECKPOINT: 1, NATIVE: 4, OURS: 8}
-    found = _compare(ctx, evidence, "largest batch", "sequences", "E1, 256 tokens each, in 96 MiB", starts, at)
+    starts = {CHECKPOINT: 2, NATIVE: 16, OURS: 32}
+    found = _compare(
+        ctx, evidence, "largest batch", "sequences", f"E1, {BATCH_LENGTH} tokens each, in 96 MiB", starts, at
+    )
     _ratio(evidence, "batch-scaling", found, CHECKPOINT, gate)
 
 
@@ -146,21 +148,17 @@ def largest(peak_at: Callable[[int], float], start: int, budget: float) -> int:
             known[size] = peak_at(size)
         return known[size] <= budget
 
-    size = start
-    while run(size) and known[size] < 0.4 * budget and len(known) < 8:  # what grows must outweigh what does not
-        size *= 2
-    run(size + max(1, size // 4))
-    for _ in range(5):
+    run(start)
+    run(start + max(1, start // 4))
+    for _ in range(10):
         a, b = sorted(known, key=lambda n: abs(known[n] - budget))[:2]
         slope = (known[b] - known[a]) / (b - a)
-        if slope <= 0:
-            break
-        predicted = a + (budget - known[a]) / slope
-        below, above = max(1, int(predicted * (1 - MARGIN))), int(predicted * (1 + MARGIN)) + 1
-        if predicted > 64 * max(known):
-            break
-        if run(below) and not run(above):
-            return below
+        furthest = 2 * max(known)
+        predicted = a + (budget - known[a]) / slope if slope > 0 else furthest + 1
+        if predicted > furthest:  # too far to be trusted: small sizes are ruled by what does not grow
+            run(furthest)
+        elif run(max(1, int(predicted * (1 - MARGIN)))) and not run(int(predicted * (1 + MARGIN)) + 1):
+            return max(n for n in known if known[n] <= budget)
     raise RuntimeError(f"no size found for a budget of {budget}: {known}")
 
 
