@@ -15,12 +15,13 @@ from thrifty.training.streambp import streamed_linear_cross_entropy
 from thrifty.training.streambp.evidence.batches import make_batch
 from thrifty.training.streambp.evidence.contenders import E2, OURS, SAME_HEAD, make_model, prepared, step
 
+LAYER_CHUNK = 512
 STREAMED_HEAD, TRL_HEAD = "streamed head", "TRL's head"
 
 
 def show(ctx: Context, evidence: Evidence, text: Tensor, error: float) -> None:
     """Time whole steps, then heads."""
-    length = 4096 if ctx.full else 1024
+    length = 4096 if ctx.full else 2048
     for padded in (True, False):
         kind = "padded" if padded else "unpadded"
         if _late(ctx, evidence, f"time-{kind}"):
@@ -32,9 +33,9 @@ def show(ctx: Context, evidence: Evidence, text: Tensor, error: float) -> None:
             steps: dict[str, Callable[[], object]] = {}
             for name in (SAME_HEAD, OURS):
                 model = make_model(E2, ctx.seed, ctx.device)
-                loss = stack.enter_context(prepared(name, model, length // 8))
+                loss = stack.enter_context(prepared(name, model, LAYER_CHUNK))
                 steps[name] = lambda model=model, loss=loss: step(model, loss, batch)  # type: ignore[misc] # noqa: B023
-            times = ctx.time(steps, repeats=7 if ctx.full else 3, at_most=40 if ctx.full else 1.5)
+            times = ctx.time(steps, repeats=7 if ctx.full else 3, at_most=40 if ctx.full else 3.5)
         for name, timing in times.items():
             evidence.row(name, {"time": timing.seconds}, workload=workload)
         ratio = times[OURS].seconds.over(times[SAME_HEAD].seconds)
