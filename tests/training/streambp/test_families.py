@@ -5,6 +5,7 @@ import torch
 from families import FAMILIES, T, error, gradients, make_batch, make_model, reference
 
 from thrifty.training.streambp import enable_streambp
+from thrifty.training.streambp.final_norm import find_final_norm
 
 #: All others compute norms, routers or softmax in float32 whatever the model's dtype, and round there.
 DOUBLE = {"phi", "starcoder2", "stablelm", "gpt-neox", "gpt2"}
@@ -47,6 +48,18 @@ def test_any_chunk_size_gives_the_same(family, chunk):
 
 def test_packed_documents_do_not_see_each_other_in_a_mixture_of_experts():
     compare("mixtral", "packed", layer_chunk_size=5)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_norm_before_the_head_is_streamed_where_it_is_found(family):
+    model = make_model(family)
+    norm = find_final_norm(model.get_decoder())
+    assert norm is not None
+    lengths = []
+    own = norm.forward
+    norm.forward = lambda hidden: lengths.append(hidden.shape[1]) or own(hidden)
+    compare(family, "right", model, layer_chunk_size=7)
+    assert max(lengths[-6:]) == 7, "forward and backward pass meet chunks only"
 
 
 def test_tied_embeddings_sum_both_uses():

@@ -98,6 +98,7 @@ CLAIMS = (
         "time",
         SAME_HEAD,
         _at_most(1.25),
+        "full",
     ),
     _cost(
         "time-padded",
