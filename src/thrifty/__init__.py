@@ -15,6 +15,19 @@ from thrifty.bench import registry as _registry
 if TYPE_CHECKING:
     from thrifty.solvers.ellice import ElliCE, RashomonEllipsoid, evaluate_recourse, tune_epsilon
     from thrifty.solvers.trees import TreeLocalSearchClassifier, error_table, improve_forest, improve_tree
+    from thrifty.training.streambp import (
+        MemoryEstimate,
+        StreamBPConfig,
+        StreamBPHandle,
+        enable_streambp,
+        estimate_peak_memory,
+        stream_block,
+        streamed_dpo_loss,
+        streamed_grpo_loss,
+        streamed_linear_cross_entropy,
+        streamed_token_logps,
+    )
+    from thrifty.training.streambp.trainers import StreamDPOTrainer, StreamGRPOTrainer, StreamSFTTrainer
     from thrifty.training.sumo import SUMO, attach_layerwise, extract_lora, sumo_param_groups
 
 __version__ = metadata.version("thrifty")
@@ -24,14 +37,27 @@ _HOME = {name: method.package for method in _registry.METHODS for name in method
 __all__ = [
     "SUMO",
     "ElliCE",
+    "MemoryEstimate",
     "RashomonEllipsoid",
+    "StreamBPConfig",
+    "StreamBPHandle",
+    "StreamDPOTrainer",
+    "StreamGRPOTrainer",
+    "StreamSFTTrainer",
     "TreeLocalSearchClassifier",
     "attach_layerwise",
+    "enable_streambp",
     "error_table",
+    "estimate_peak_memory",
     "evaluate_recourse",
     "extract_lora",
     "improve_forest",
     "improve_tree",
+    "stream_block",
+    "streamed_dpo_loss",
+    "streamed_grpo_loss",
+    "streamed_linear_cross_entropy",
+    "streamed_token_logps",
     "sumo_param_groups",
     "tune_epsilon",
 ]
