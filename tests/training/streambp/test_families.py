@@ -114,6 +114,8 @@ REFUSED = {
     "Lfm2Config": {"layer_types": ["conv", "full_attention"], "block_auto_adjust_ff_dim": False},
     "RwkvConfig": {"attention_hidden_size": 24},
     "BloomConfig": {"n_head": 4, "n_layer": 2},
+    "MptConfig": {"d_model": 24, "n_heads": 4, "n_layers": 2},
+    "DogeConfig": {"head_dim": 8},
 }  # fmt: skip
 
 
@@ -129,3 +131,15 @@ def test_what_cannot_be_streamed_exactly_is_refused(name):
         enable_streambp(model)
     assert {name: dict(module.__dict__) for name, module in model.named_modules()}.keys() == before.keys()
     assert "_streambp_handle" not in model.__dict__
+
+
+@pytest.mark.parametrize("name", ["Llama4TextConfig", "HrmTextConfig"])
+def test_decoders_that_are_found_or_run_in_their_own_way(name):
+    """A text model that names its larger model's parts; layers that run more than once, at first without gradients."""
+    import transformers
+    from families import HEAD, SMALL
+
+    config = getattr(transformers, name)(**{**SMALL, **HEAD})
+    torch.manual_seed(0)
+    model = transformers.AutoModelForCausalLM.from_config(config).double().train()
+    compare("llama", "right", model, layer_chunk_size=7)

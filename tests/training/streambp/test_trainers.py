@@ -76,6 +76,31 @@ def test_sft(tmp_path, head):
     assert ours.streambp.stats().backward_chunks > 2 * 3 * 2
 
 
+def test_sft_of_experts_adds_the_router_loss(tmp_path):
+    from transformers import MixtralConfig, MixtralForCausalLM
+    from trl import SFTConfig, SFTTrainer
+
+    from thrifty.training.streambp import StreamSFTTrainer
+
+    data = Dataset.from_list([{"prompt": text[:9], "completion": text[9:]} for text in TEXTS])
+    given = {"args": SFTConfig(str(tmp_path), max_length=24, **COMMON), "train_dataset": data}
+    config = MixtralConfig(
+        vocab_size=384, hidden_size=16, intermediate_size=32, num_hidden_layers=2, num_attention_heads=4,
+        num_key_value_heads=2, num_local_experts=4, pad_token_id=0, eos_token_id=1, bos_token_id=2,
+        output_router_logits=True, router_aux_loss_coef=0.5,
+    )  # fmt: skip
+    found = []
+    for make, extra in ((StreamSFTTrainer, {"streambp": StreamBPConfig(layer_chunk_size=7)}), (SFTTrainer, {})):
+        torch.manual_seed(0)
+        trainer = make(MixtralForCausalLM(config), processing_class=ByT5Tokenizer(), **given, **extra)
+        found.append(losses_of(trainer))
+        inputs = next(iter(trainer.get_train_dataloader()))
+        fused = trainer.model(**inputs, fused_lm_head=True)
+        plain = -fused.log_probs.sum() / fused.label_mask.sum()
+        assert fused.loss.item() == pytest.approx(plain.item() + 0.5 * fused.aux_loss.item())
+    assert found[0] == pytest.approx(found[1], abs=1e-4)
+
+
 def test_dpo(tmp_path):
     from trl import DPOConfig, DPOTrainer
 
@@ -90,7 +115,16 @@ def test_dpo(tmp_path):
     assert ours.streambp.stats().backward_chunks > 2 * 3 * 2
 
 
-def test_grpo(tmp_path):
+@pytest.mark.parametrize(
+    "extra",
+    [
+        {"beta": 0.05},
+        {"entropy_coef": 0.5},
+        {"cast_lm_head_to_fp32": True, "bf16": True},
+        {"importance_sampling_level": "sequence", "num_iterations": 2},
+    ],
+)
+def test_grpo(tmp_path, extra):
     from trl import GRPOConfig, GRPOTrainer
 
     from thrifty.training.streambp import StreamGRPOTrainer
@@ -99,14 +133,14 @@ def test_grpo(tmp_path):
         return [float(sum(ord(c) % 7 for c in text)) for text in completions]
 
     arguments = GRPOConfig(
-        str(tmp_path), num_generations=2, max_completion_length=12, beta=0.05, temperature=0.9, **COMMON
+        str(tmp_path), num_generations=2, max_completion_length=12, temperature=0.9, **{**COMMON, **extra}
     )
     given = {"args": arguments, "train_dataset": Dataset.from_list([{"prompt": text[:9]} for text in TEXTS])}
     tokenizer = ByT5Tokenizer(padding_side="left")
     make_model().save_pretrained(tmp_path / "start")  # the reference model is loaded from where the policy came from
     trainers = [
-        make(str(tmp_path / "start"), reward_funcs=reward, processing_class=tokenizer, **given, **extra)
-        for make, extra in (
+        make(str(tmp_path / "start"), reward_funcs=reward, processing_class=tokenizer, **given, **more)
+        for make, more in (
             (StreamGRPOTrainer, {"streambp": StreamBPConfig(layer_chunk_size=7)}),
             (GRPOTrainer, {}),
         )

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn.attention.bias import causal_lower_right
 from torch.nn.functional import scaled_dot_product_attention
 
-from thrifty.training.streambp.masks import ChunkMask
+from thrifty.training.streambp.masks import ChunkMask, MaskRule
 
 _flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 _flash_backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
@@ -33,7 +33,11 @@ def attend_chunk(
     **kwargs: Any,
 ) -> tuple[Float[Tensor, "batch queries heads value_dim"], None]:
     """Be transformers' attention function of a streamed layer (signature of its ``sdpa_attention_forward``)."""
-    if not isinstance(attention_mask, ChunkMask):
+    if not isinstance(attention_mask, ChunkMask):  # a layer that runs as a whole, in a part that trains nothing
+        if isinstance(attention_mask, MaskRule):
+            attention_mask = None if attention_mask.plain else attention_mask.rows(0, attention_mask.length)
+        if kwargs.get("softcap") is not None:
+            raise ValueError("attn_logit_softcapping: a layer that runs as a whole among streamed ones would ignore it")
         from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
         whole: tuple[Tensor, None] = sdpa_attention_forward(
@@ -56,7 +60,8 @@ def attention(
         if prefix is None and key.shape[2] > own:  # the cache has put the earlier keys in front
             prefix = key[:, :, :-own], value[:, :, :-own]
             key, value = key[:, :, -own:], value[:, :, -own:]
-        joined: Tensor = _JoinedAttention.apply(query, key, value, *(prefix or (None, None)), scale)
+        pieces = _autocast(query, key, value, *(prefix or (None, None)))
+        joined: Tensor = _JoinedAttention.apply(*pieces, scale)
         return joined
     if prefix is not None:
         key, value = torch.cat([prefix[0], key], dim=2), torch.cat([prefix[1], value], dim=2)
@@ -78,6 +83,14 @@ def attention(
     if grouped:
         key, value = (x.repeat_interleave(query.shape[1] // x.shape[1], dim=1) for x in (key, value))
     return scaled_dot_product_attention(query, key, value, attn_mask=rows, dropout_p=dropout, scale=scale)
+
+
+def _autocast(*tensors: Tensor | None) -> list[Tensor | None]:
+    """Cast as autocast would, which does not know the kernels that are called here by name."""
+    if not torch.is_autocast_enabled("cpu"):
+        return list(tensors)
+    dtype = torch.get_autocast_dtype("cpu")
+    return [tensor if tensor is None or tensor.dtype == torch.float64 else tensor.to(dtype) for tensor in tensors]
 
 
 class _JoinedAttention(torch.autograd.Function):

@@ -15,7 +15,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from thrifty.training.streambp.chunks import ChunkSize, slices
-from thrifty.training.streambp.inputs import Rows, check_ids, check_shapes, make_head, shifted_rows, take
+from thrifty.training.streambp.inputs import Rows, check_count, check_ids, check_shapes, make_head, shifted_rows, take
 from thrifty.training.streambp.logits import Head, LogitShape, entropy, picked, softmax_, subtract_at_
 from thrifty.training.streambp.replay import first_order_only
 from thrifty.training.streambp.token_logps import token_statistics
@@ -115,6 +115,8 @@ def streamed_linear_cross_entropy(
             hidden, weight, bias, rows, shape, labels, shift, label_smoothing, z_loss, chunk_size, accum_dtype,
             return_stats,
         )  # fmt: skip
+    if len(rows):
+        check_count("num_items_in_batch", num_items_in_batch)
     head = make_head(hidden, weight, bias, shape, chunk_size, len(rows), accum_dtype)
     items = num_items_in_batch if num_items_in_batch is not None else (len(rows) if reduction == "mean" else 1)
     wants = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in (hidden, weight, bias))
@@ -148,7 +150,7 @@ class _FusedCrossEntropy(torch.autograd.Function):
         kind: dict[str, Any] = {"dtype": head.dtype, "device": hidden.device}
         total, entropies = torch.zeros((), **kind), torch.zeros((), **kind)
         correct = torch.zeros((), dtype=torch.long, device=hidden.device)
-        per_item = plan.items.to(head.dtype).clamp(min=1).reciprocal() if len(rows) else torch.ones((), **kind)
+        per_item = plan.items.to(head.dtype).reciprocal() if len(rows) else torch.ones((), **kind)
         grad_hidden = None
         if plan.wants:
             head.want_gradients(ctx.needs_input_grad[1], ctx.needs_input_grad[2])

@@ -55,14 +55,17 @@ def find_decoder(model: Any) -> Decoder:
         ValueError: It is no decoder, it is not causal, its layers take no checkpoint function, or its attention is a
             kernel that cannot be given chunks.
     """
+    from transformers import PreTrainedModel
     from transformers.modeling_layers import GradientCheckpointingLayer
 
     name = type(model).__name__
     if model.config.is_encoder_decoder or not hasattr(model, "get_decoder"):
         raise UnstreamableError(f"{name} cannot be streamed: it is no decoder-only model")
     decoder = model.get_decoder()
-    if decoder is None or decoder is model:
+    if not isinstance(decoder, PreTrainedModel) or decoder is model:
         decoder = model.base_model
+    if decoder is model:  # a text model cut out of a larger one names the larger one's parts
+        decoder = next((child for child in model.children() if isinstance(child, PreTrainedModel)), model)
     if not getattr(decoder.config, "is_causal", True):
         raise UnstreamableError(f"{name} cannot be streamed: its attention is bidirectional")
     layers = [m for m in decoder.modules() if isinstance(m, GradientCheckpointingLayer)]

@@ -15,58 +15,13 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from thrifty.training.streambp.chunks import ChunkSize, slices
-from thrifty.training.streambp.inputs import Rows, check_ids, check_shapes, make_head, masked_rows, take
+from thrifty.training.streambp.grpo_objective import GRPOLoss, GRPOStats, Objective, kl_estimate, token_weights
+from thrifty.training.streambp.inputs import Rows, check_count, check_ids, check_shapes, make_head, masked_rows, take
 from thrifty.training.streambp.logits import Head, LogitShape, entropy, picked, softmax_, subtract_at_
 from thrifty.training.streambp.replay import first_order_only
 from thrifty.training.streambp.token_logps import streamed_token_logps
 
-GRPOLoss = Literal["grpo", "bnpo", "dr_grpo", "dapo"]
 Level = Literal["token", "sequence"]
-
-
-@dataclass(frozen=True)
-class GRPOStats:
-    """What is usually logged beside the loss: means over the tokens that count."""
-
-    kl: Tensor
-    clip_low: Tensor
-    clip_high: Tensor
-    entropy: Tensor
-
-    @property
-    def clip_region(self) -> Tensor:
-        """Share of tokens that either bound clips."""
-        return self.clip_low + self.clip_high
-
-
-@dataclass(frozen=True)
-class _Objective:
-    """The loss of a token as a function of its log-probability."""
-
-    beta: float
-    eps_low: float
-    eps_high: float
-    delta: float | None
-
-    def losses(self, logps: Tensor, log_ratio: Tensor, advantages: Tensor, ref_logps: Tensor | None) -> Tensor:
-        ratio = log_ratio.exp()
-        clipped = ratio.clamp(1 - self.eps_low, 1 + self.eps_high)
-        if self.delta is not None:
-            ratio = ratio.clamp(max=self.delta)
-        losses = -torch.minimum(ratio * advantages, clipped * advantages)
-        if ref_logps is not None and self.beta:
-            losses = losses + self.beta * kl_estimate(logps, ref_logps)
-        return losses
-
-    def clipped(self, log_ratio: Tensor, advantages: Tensor) -> tuple[Tensor, Tensor]:
-        ratio = log_ratio.exp()
-        return (ratio < 1 - self.eps_low) & (advantages < 0), (ratio > 1 + self.eps_high) & (advantages > 0)
-
-
-def kl_estimate(logps: Tensor, ref_logps: Tensor) -> Tensor:
-    """Return Schulman's k3 estimate of the divergence from the reference, never negative."""
-    difference = ref_logps - logps
-    return difference.exp() - difference - 1
 
 
 def streamed_grpo_loss(
@@ -139,9 +94,12 @@ def streamed_grpo_loss(
     """
     check_shapes(hidden, weight, completion_ids, bias, "completion_ids")
     _check(completion_ids, mask, advantages, old_logps, ref_logps, beta, loss_type, level)
+    _check_numbers(eps_low=eps_low, eps_high=eps_high, delta=delta)
+    check_count("num_items_in_batch", num_items_in_batch)
+    check_count("max_completion_length", max_completion_length)
     check_ids(completion_ids, mask.bool(), len(weight), "completion_ids")
-    objective = _Objective(beta, eps_low, eps_high, delta)
-    weights = _token_weights(mask, loss_type, num_items_in_batch, max_completion_length)
+    objective = Objective(beta, eps_low, eps_high, delta)
+    weights = token_weights(mask, loss_type, num_items_in_batch, max_completion_length)
     shape = LogitShape(logit_scale, softcap, temperature)
     if level == "sequence":
         return _sequence_level(
@@ -186,23 +144,17 @@ def _check(
         raise ValueError(f'level: expected "token" or "sequence", got {level!r}')
 
 
-def _token_weights(mask: Tensor, loss_type: str, items: int | Tensor | None, max_length: int | None) -> Tensor:
-    """Return what each token's loss is multiplied by in the sum that is the loss."""
-    mask = mask.double()
-    if loss_type == "grpo":
-        return mask / mask.sum(-1, keepdim=True).clamp(min=1) / len(mask)
-    if loss_type == "dr_grpo":
-        return mask / (len(mask) * (max_length or mask.shape[1]))
-    if loss_type == "bnpo" or items is None:
-        return mask / mask.sum().clamp(min=1)
-    return mask / items
+def _check_numbers(**bounds: float | None) -> None:
+    for name, value in bounds.items():
+        if value is not None and not value >= 0:
+            raise ValueError(f"{name}: expected a number that is not negative, got {value!r}")
 
 
 @dataclass
 class _Plan:
     head: Head
     rows: Rows
-    objective: _Objective
+    objective: Objective
     wants: bool
     stats: bool
     weights: Tensor | None
@@ -269,7 +221,7 @@ def _sequence_level(
     advantages: Tensor,
     old: Tensor | None,
     ref: Tensor | None,
-    objective: _Objective,
+    objective: Objective,
     weights: Tensor,
     shape: LogitShape,
     bias: Tensor | None,

@@ -41,8 +41,20 @@ def check_shapes(hidden: Tensor, weight: Tensor, ids: Tensor, bias: Tensor | Non
         raise ValueError(f"weight: expected [vocabulary, {hidden.shape[-1]}], got {tuple(weight.shape)}")
     if bias is not None and bias.shape != weight.shape[:1]:
         raise ValueError(f"bias: expected [{weight.shape[0]}], got {tuple(bias.shape)}")
+    if ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool:
+        raise ValueError(f"{name}: expected integers, got {ids.dtype}")
     if ids.shape != hidden.shape[:-1]:
         raise ValueError(f"{name}: expected one a position, {tuple(hidden.shape[:-1])}, got {tuple(ids.shape)}")
+
+
+def check_count(name: str, count: int | float | Tensor | None) -> None:
+    """Check a number of tokens that a sum is divided by.
+
+    Raises:
+        ValueError: It is not positive.
+    """
+    if count is not None and not count > 0:
+        raise ValueError(f"{name}: expected a positive number of tokens, got {count!r}")
 
 
 def check_ids(ids: Tensor, counted: Bool[Tensor, "*positions"], vocabulary: int, name: str = "labels") -> None:
@@ -63,16 +75,16 @@ def shifted_rows(labels: Int[Tensor, "*positions"], ignore_index: int, shift: bo
     if shift:
         labels, positions = labels[..., 1:], positions[..., :-1]
     counted = labels != ignore_index
-    return Rows(positions[counted], labels[counted])
+    return Rows(positions[counted], labels[counted].long())
 
 
 def masked_rows(ids: Int[Tensor, "batch length"], mask: Tensor | None) -> Rows:
     """Find the positions where ``mask`` is set; all of them without one."""
     index = torch.arange(ids.numel(), device=ids.device)
     if mask is None:
-        return Rows(index, ids.reshape(-1))
+        return Rows(index, ids.reshape(-1).long())
     counted = mask.reshape(-1).bool()
-    return Rows(index[counted], ids.reshape(-1)[counted])
+    return Rows(index[counted], ids.reshape(-1)[counted].long())
 
 
 def make_head(
@@ -84,10 +96,17 @@ def make_head(
     rows: int,
     accum_dtype: torch.dtype,
 ) -> Head:
-    """Bring the weights into the precision of the product: autocast's if it is on, else the hidden states'."""
+    """Bring the weights into the precision of the product: autocast's if it is on, else the wider one of the two.
+
+    Raises:
+        ValueError: The chunk is no number of tokens, or sums would be kept in few bits.
+    """
     check_chunk_size("chunk_size", chunk_size)
+    if accum_dtype not in {torch.float32, torch.float64}:
+        raise ValueError(f"accum_dtype: expected torch.float32 or torch.float64, got {accum_dtype!r}")
     device = hidden.device.type
-    dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden.dtype
+    autocast = torch.is_autocast_enabled(device)
+    dtype = torch.get_autocast_dtype(device) if autocast else torch.promote_types(hidden.dtype, weight.dtype)
     chunk = min(head_chunk(chunk_size, rows, weight.shape[1], weight.shape[0]), max(rows, 1))
     cast = weight.detach().to(dtype), None if bias is None else bias.detach().to(dtype)
     return Head(*cast, shape=shape, chunk=chunk, accum_dtype=accum_dtype)

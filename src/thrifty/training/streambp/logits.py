@@ -40,6 +40,13 @@ class LogitShape:
         if self.softcap is not None and not self.softcap > 0:
             raise ValueError(f"softcap: expected a positive number or None, got {self.softcap!r}")
 
+    def applied(self, z: Float[Tensor, "rows vocab"]) -> Float[Tensor, "rows vocab"]:
+        """Return shaped logits, in float32 or more, as a graph that autograd keeps."""
+        z = (z if z.dtype == torch.float64 else z.float()) * self.scale
+        if self.softcap is not None:
+            z = self.softcap * torch.tanh(z / self.softcap)
+        return z / self.temperature
+
 
 @dataclass
 class Head:

@@ -120,6 +120,7 @@ class StreamBPHandle:
         self.forced = False
         self.temperature = 1.0  # of TRL's losses
         self.foresee = False  # see token_statistics
+        self.head_in_float32 = False  # of TRL's losses
         self._place = {layer: place for place, layer in enumerate(self.layers)}
         self._joined: dict[nn.Module, bool] = {}
         self._undo: list[Callable[[], object]] = []

@@ -7,6 +7,7 @@ by settings of their configuration; a check at enable time holds the loss agains
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import types
 from collections.abc import Callable
@@ -14,21 +15,17 @@ from functools import wraps
 from typing import Any
 
 import torch
-from jaxtyping import Float
 from torch import Tensor, nn
-from torch.nn.functional import linear
-from torch.utils.checkpoint import checkpoint
 
-from thrifty.training.streambp.chunks import slices
+from thrifty.training.streambp.chunks import head_chunk
 from thrifty.training.streambp.cross_entropy import streamed_linear_cross_entropy
 from thrifty.training.streambp.decoder_layer import UnstreamableError
-from thrifty.training.streambp.inputs import Rows, shifted_rows
+from thrifty.training.streambp.inputs import Rows, check_ids, shifted_rows
 from thrifty.training.streambp.logits import LogitShape
+from thrifty.training.streambp.module_head import module_statistics
 from thrifty.training.streambp.token_logps import TokenStatistics, spread, token_statistics
 
 IGNORED = -100
-#: Rows that a head with adapters works on at a time.
-MODULE_ROWS = 256
 
 
 def logit_shape(config: Any, temperature: float = 1.0) -> LogitShape:
@@ -99,13 +96,20 @@ def _loss(model: Any, handle: Any, own: Callable[..., Any], args: Any, kwargs: d
         raise ValueError(f"labels: expected one a position, {tuple(hidden.shape[:2])}, got {tuple(targets.shape)}")
     targets = targets.to(hidden.device)
     loss = _cross_entropy(model, handle, hidden, targets, shift, items, ignored)
-    if getattr(output, "aux_loss", None) is not None:
-        coefficient = getattr(model, "router_aux_loss_coef", None)
-        if coefficient is None:
-            coefficient = getattr(model.config.get_text_config(), "router_aux_loss_coef", 0.0)
-        loss = loss + coefficient * output.aux_loss.to(loss.device)
+    loss = _with_router_loss(model, output, loss)
     answer = type(output)(**{**output, "loss": loss, "logits": None})
     return answer.to_tuple() if as_tuple else answer
+
+
+def _with_router_loss(model: Any, output: Any, loss: Tensor) -> Tensor:
+    """Add what a mixture of experts asks for balance between them."""
+    if getattr(output, "aux_loss", None) is None:
+        return loss
+    coefficient = getattr(model, "router_aux_loss_coef", None)
+    if coefficient is None:
+        coefficient = getattr(model.config.get_text_config(), "router_aux_loss_coef", 0.0)
+    total: Tensor = loss + coefficient * output.aux_loss.to(loss.device)
+    return total
 
 
 def _cross_entropy(
@@ -122,46 +126,33 @@ def _cross_entropy(
         assert isinstance(loss, Tensor)
         return loss
     rows = shifted_rows(targets, ignored, shift)
-    found = _module_logps(model.get_output_embeddings(), hidden, rows, shape)
-    return -found.sum() / (max(len(rows), 1) if items is None else items)
+    check_ids(targets, targets != ignored, model.config.get_text_config().vocab_size)
+    found = _by_module(model, handle, hidden, rows, shape)
+    return -found.logps.sum() / (max(len(rows), 1) if items is None else items)
+
+
+def _by_module(model: Any, handle: Any, hidden: Tensor, rows: Rows, shape: LogitShape) -> TokenStatistics:
+    """Score rows by calling the head, which is more than a weight."""
+    vocabulary = model.config.get_text_config().vocab_size
+    chunk = head_chunk(handle.config.head_chunk_size, len(rows), hidden.shape[-1], vocabulary)
+    return module_statistics(model.get_output_embeddings(), hidden, rows, shape, chunk)
 
 
 def plain_head(model: Any) -> tuple[Tensor | None, Tensor | None]:
-    """Return weight and bias of the head if it is a plain linear map, whole on this process; else nothing."""
+    """Return weight and bias of the head if it is a plain linear map, whole on this process; else nothing.
+
+    Adapters and quantised weights come as subclasses, with a ``forward`` of their own.
+    """
     head = model.get_output_embeddings()
-    if not isinstance(head, nn.Linear):
+    if getattr(type(head), "forward", None) is not nn.Linear.forward or "forward" in head.__dict__:
         return None, None
-    extras = head._forward_hooks or head._forward_pre_hooks or hasattr(head, "parametrizations")
-    if extras or hasattr(head, "base_layer"):
+    if head._forward_hooks or head._forward_pre_hooks or hasattr(head, "parametrizations"):
         return None, None
     weight: Any = head.weight
     bias: Any = head.bias
     if hasattr(weight, "full_tensor"):  # a shard (DTensor): gathered once, not once a chunk
         weight, bias = weight.full_tensor(), None if bias is None else bias.full_tensor()
     return weight, bias
-
-
-def _module_logps(
-    head: nn.Module, hidden: Float[Tensor, "batch length hidden"], rows: Rows, shape: LogitShape
-) -> Float[Tensor, " rows"]:
-    """Score rows with a head that must be called (adapters, hooks): each chunk's logits are computed twice."""
-
-    def score(h: Tensor, ids: Tensor) -> Tensor:
-        z = head(h).float() if h.dtype != torch.float64 else head(h)
-        z = z * shape.scale
-        if shape.softcap is not None:
-            z = shape.softcap * torch.tanh(z / shape.softcap)
-        z = z / shape.temperature
-        chosen: Tensor = z.gather(1, ids[:, None]).squeeze(1)
-        logps: Tensor = chosen - z.logsumexp(-1)
-        return logps
-
-    flat = hidden.flatten(0, 1)
-    pieces: list[Tensor] = [
-        checkpoint(score, flat[rows.index[some]], rows.ids[some], use_reentrant=False)
-        for some in slices(len(rows), MODULE_ROWS)
-    ]
-    return torch.cat(pieces or [linear(flat[:0], flat[:1]).sum(-1)])  # nothing counts: still connected
 
 
 def _trl_output(model: Any, handle: Any, own: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Any:
@@ -173,21 +164,32 @@ def _trl_output(model: Any, handle: Any, own: Callable[..., Any], args: Any, kwa
     kwargs.pop("fused_lm_head")
     output, hidden = _run(model, handle, own, args, kwargs)
     hidden, targets = (hidden[:, :-1], labels[:, 1:]) if shifted is None else (hidden, shifted)
-    rows = shifted_rows(targets.to(hidden.device), IGNORED, False)
-    weight, bias = plain_head(model)
-    shape = logit_shape(model.config, handle.temperature)
-    if weight is None:
-        raise UnstreamableError("a head with adapters is not supported under TRL; use head='own'")
-    found = token_statistics(
-        hidden, weight, bias, rows, shape, chunk_size=handle.config.head_chunk_size,
-        accum_dtype=handle.config.torch_accum_dtype, with_entropy=True, with_squares=True,
-        foresee_uniform=handle.foresee,
-    )  # fmt: skip
+    targets = targets.to(hidden.device)
+    rows = shifted_rows(targets, IGNORED, False)
+    found = _trl_statistics(model, handle, hidden, rows)
+    loss = -found.logps.sum() / (max(len(rows), 1) if items is None else items)
     return FusedCausalLMOutput(
-        loss=-found.logps.sum() / (max(len(rows), 1) if items is None else items),
+        loss=_with_router_loss(model, output, loss),
         aux_loss=getattr(output, "aux_loss", None),
         **_trl_fields(found, rows, targets),
     )
+
+
+def _trl_statistics(model: Any, handle: Any, hidden: Tensor, rows: Rows) -> TokenStatistics:
+    """Score rows in the precision that the trainer asks for."""
+    shape = logit_shape(model.config, handle.temperature)
+    with contextlib.ExitStack() as stack:
+        if handle.head_in_float32:
+            stack.enter_context(torch.autocast(hidden.device.type, enabled=False))
+            hidden = hidden.float()
+        weight, bias = plain_head(model)
+        if weight is None:
+            return _by_module(model, handle, hidden, rows, shape)
+        return token_statistics(
+            hidden, weight, bias, rows, shape, chunk_size=handle.config.head_chunk_size,
+            accum_dtype=handle.config.torch_accum_dtype, with_entropy=True, with_squares=True,
+            foresee_uniform=handle.foresee,
+        )  # fmt: skip
 
 
 def _trl_fields(found: TokenStatistics, rows: Rows, targets: Tensor) -> dict[str, Tensor]:
@@ -196,7 +198,7 @@ def _trl_fields(found: TokenStatistics, rows: Rows, targets: Tensor) -> dict[str
     assert found.log_sum_sq is not None
     return {
         "log_probs": spread(found.logps, rows, size),
-        "entropy": spread(found.entropies.detach(), rows, size),
+        "entropy": spread(found.entropies, rows, size),
         "log_sum_sq_probs": spread(found.log_sum_sq, rows, size),
         "mean_logits": spread(found.mean_logits, rows, size),
         "is_top1": spread(found.is_top1, rows, size),

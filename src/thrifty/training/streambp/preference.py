@@ -97,7 +97,7 @@ def streamed_dpo_loss(
         arXiv 2506.03077, section 3.1; the losses: arXiv 2305.18290, 2305.10425, 2310.12036.
     """
     check_shapes(policy_hidden, weight, ids, bias, "ids")
-    _check(ids, mask, ref_logps, loss_type, schedule, label_smoothing)
+    _check(ids, mask, ref_logps, beta, loss_type, schedule, label_smoothing)
     check_ids(ids, mask.bool(), len(weight), "ids")
     counts = mask.sum(-1).clamp(min=1) if length_normalised else torch.ones_like(mask.sum(-1))
 
@@ -131,13 +131,17 @@ def streamed_dpo_loss(
     return loss, PreferenceStats(chosen, rejected)
 
 
-def _check(ids: Tensor, mask: Tensor, ref_logps: Tensor, loss_type: str, schedule: str, smoothing: float) -> None:
+def _check(
+    ids: Tensor, mask: Tensor, ref_logps: Tensor, beta: float, loss_type: str, schedule: str, smoothing: float
+) -> None:
     if ids.ndim != 2 or len(ids) % 2:
         raise ValueError(f"ids: expected [2 * pairs, length], chosen first, got {tuple(ids.shape)}")
     if mask.shape != ids.shape:
         raise ValueError(f"mask: expected {tuple(ids.shape)} as ids, got {tuple(mask.shape)}")
     if ref_logps.shape != ids.shape[:1]:
         raise ValueError(f"ref_logps: expected one an answer, [{len(ids)}], got {tuple(ref_logps.shape)}")
+    if not beta > 0:
+        raise ValueError(f"beta: expected a positive number, got {beta!r}")
     if loss_type not in {"sigmoid", "hinge", "ipo"}:
         raise ValueError(f'loss_type: expected "sigmoid", "hinge" or "ipo", got {loss_type!r}')
     if schedule not in {"two_pass", "one_pass"}:

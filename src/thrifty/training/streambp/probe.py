@@ -40,12 +40,14 @@ def check_layers(model: Any, handle: StreamBPHandle) -> None:
                 chunked = _layer_outputs(model, handle, ids)
         except UnstreamableError:
             raise
-        except (TypeError, ValueError, RuntimeError, IndexError, KeyError) as error:
+        except (TypeError, ValueError, RuntimeError, LookupError, AttributeError) as error:
             name = type(handle.layers[0]).__name__
-            raise UnstreamableError(f"{name} cannot be streamed: on chunks it fails with {error}") from error
+            raise UnstreamableError(
+                f"{name} cannot be streamed: on chunks it fails with {type(error).__name__}: {error}"
+            ) from error
         finally:
             handle.config = settings
-    for layer, a, b in zip(handle.layers, whole, chunked, strict=True):
+    for (layer, a), (_, b) in zip(whole, chunked, strict=True):
         if _differ(a, b):
             raise UnstreamableError(
                 f"{type(layer).__name__} cannot be streamed: on chunks it gives another result than on the whole "
@@ -82,11 +84,12 @@ def _ids(model: Any) -> Tensor | None:
     return (torch.arange(LENGTH, device=weight.device)[None] * 7 + 3) % int(model.config.get_text_config().vocab_size)
 
 
-def _layer_outputs(model: Any, handle: StreamBPHandle, ids: Tensor) -> list[Tensor]:
-    found: list[Tensor] = []
+def _layer_outputs(model: Any, handle: StreamBPHandle, ids: Tensor) -> list[tuple[nn.Module, Tensor]]:
+    """Return what the layers gave, in the order in which they ran (some models run them more than once)."""
+    found: list[tuple[nn.Module, Tensor]] = []
 
-    def keep(_: nn.Module, __: Any, output: Any) -> None:
-        found.append((output[0] if isinstance(output, tuple) else output).detach())
+    def keep(layer: nn.Module, __: Any, output: Any) -> None:
+        found.append((layer, (output[0] if isinstance(output, tuple) else output).detach()))
 
     hooks = [layer.register_forward_hook(keep) for layer in handle.layers]
     try:
@@ -104,11 +107,20 @@ def _differ(a: Tensor, b: Tensor) -> bool:
 
 @contextmanager
 def _evaluating(model: nn.Module) -> Iterator[None]:
-    """Switch dropout off inside the block, module by module as it was."""
-    before = {module: module.training for module in model.modules()}
-    model.eval()
+    """Switch dropout off inside the block, module by module as it was.
+
+    Not in quantised layers: bitsandbytes repacks theirs for inference when it meets one that is not in training.
+    """
+    before = {module: module.training for module in model.modules() if not _quantised(module)}
+    for module in before:
+        module.training = False
     try:
         yield
     finally:
         for module, training in before.items():
             module.training = training
+
+
+def _quantised(module: nn.Module) -> bool:
+    weight = getattr(module, "weight", None)
+    return isinstance(weight, Tensor) and not weight.is_floating_point()

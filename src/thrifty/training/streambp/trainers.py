@@ -41,6 +41,7 @@ class _Streams:
         own = "streambp" if head == "streambp" else "own"
         self.streambp = enable_streambp(self.model, streambp, head=own)  # type: ignore[attr-defined, arg-type]
         self.streambp.temperature = getattr(self, "temperature", 1.0)
+        self.streambp.head_in_float32 = getattr(self.args, "cast_lm_head_to_fp32", False)  # type: ignore[attr-defined]
         self.streambp.foresee = self._foresee
 
 
