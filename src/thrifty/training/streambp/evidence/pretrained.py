@@ -13,8 +13,9 @@ from thrifty.bench.claims import Measurement
 from thrifty.bench.context import Context
 from thrifty.bench.data import smollm2, stdlib_text
 from thrifty.bench.evidence import Evidence, Plot, Series
+from thrifty.bench.memory import allocated_peak
 from thrifty.training.streambp.evidence.batches import Batch
-from thrifty.training.streambp.evidence.contenders import CHECKPOINT, NATIVE, OURS, peak, prepared, step
+from thrifty.training.streambp.evidence.contenders import CHECKPOINT, NATIVE, OURS, prepared, step
 from thrifty.training.streambp.finetune import blocks, documents
 
 LENGTH, STEPS, CHUNK, RATE = 2048, 3, 512, 0.01
@@ -31,31 +32,25 @@ def show(ctx: Context, evidence: Evidence) -> None:
         return
     model = model.to(ctx.device).train()
     workload = f"SmolLM2-135M, {LENGTH} tokens a step"
-    rows = blocks(tokenizer, iter(_texts(ctx.data)), LENGTH)[: STEPS + 1]
+    rows = blocks(tokenizer, iter(_texts(ctx.data)), LENGTH)[:STEPS]
     batches = [_batch(row["input_ids"], ctx.device) for row in rows]
     start = copy.deepcopy(model.state_dict())
     losses: dict[str, list[float]] = {}
     peaks: dict[str, float] = {}
-    for place, name in enumerate((OURS, CHECKPOINT, NATIVE)):
+    for place, (name, steps) in enumerate({OURS: STEPS, CHECKPOINT: STEPS, NATIVE: 1}.items()):
         ctx.progress(place, 3, f"{workload}: {name}")
 
-        def work(name: str = name) -> Any:
+        def work(name: str = name, steps: int = steps) -> Any:
             model.load_state_dict(start)
-            found = peak(name, model, batches[0], CHUNK if name == OURS else "auto", ctx.device)
-            return [found, _train(name, model, batches[1:])]
+            return _train(name, model, batches[:steps], ctx.device)
 
         peaks[name], losses[name] = ctx.once(f"{workload} {name}", ctx.seed, work)
-        evidence.row(
-            name,
-            {
-                "peak": Measurement.of(peaks[name], "MiB"),
-                "first loss": Measurement.of(losses[name][0], "nats"),
-                "last loss": Measurement.of(losses[name][-1], "nats"),
-            },
-            workload=workload,
-        )
-    xs = tuple(float(i + 1) for i in range(len(batches) - 1))
-    series = tuple(Series(name, xs, tuple(curve)) for name, curve in losses.items())
+        found = {"peak": Measurement.of(peaks[name], "MiB"), "first loss": Measurement.of(losses[name][0], "nats")}
+        if steps > 1:
+            found["last loss"] = Measurement.of(losses[name][-1], "nats")
+        evidence.row(name, found, workload=workload)
+    xs = tuple(float(i + 1) for i in range(len(batches)))
+    series = tuple(Series(name, xs, tuple(losses[name])) for name in (OURS, CHECKPOINT))
     evidence.plot(Plot("SmolLM2: the curves", "line", "step", "loss", series))
     difference = max(abs(a - b) for a, b in zip(losses[OURS], losses[CHECKPOINT], strict=True))
     evidence.measured("pretrained-equal", Measurement.of(difference, "nats"))
@@ -65,7 +60,7 @@ def show(ctx: Context, evidence: Evidence) -> None:
 def _texts(data: Path | None) -> list[str]:
     if data is not None:
         return list(documents(data))
-    return [bytes(stdlib_text.load().train[: 8 * LENGTH * (STEPS + 1)]).decode(errors="replace")]
+    return [bytes(stdlib_text.load().train[: 8 * LENGTH * STEPS]).decode(errors="replace")]
 
 
 def _batch(ids: list[int], device: str) -> Batch:
@@ -73,14 +68,23 @@ def _batch(ids: list[int], device: str) -> Batch:
     return Batch(row, None, row)
 
 
-def _train(name: str, model: Any, batches: list[Batch]) -> list[float]:
-    """Take a step a batch, and return the losses."""
+def _train(name: str, model: Any, batches: list[Batch], device: str) -> tuple[float, list[float]]:
+    """Take a step a batch; return the MiB that the first one allocated, and the losses."""
     optimizer = torch.optim.SGD(model.parameters(), lr=RATE)
-    curve = []
+    curve: list[float] = []
+    peaks: list[int] = []
     with prepared(name, model, CHUNK if name == OURS else "auto") as loss:
         for batch in batches:
             optimizer.zero_grad()
-            curve.append(step(model, loss, batch))
+
+            def work(batch: Batch = batch) -> None:
+                curve.append(step(model, loss, batch))
+
+            if peaks:
+                work()
+            else:
+                peaks.append(allocated_peak(work, device=device))
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimizer.step()
-    return curve
+    optimizer.zero_grad()
+    return peaks[0] / 2**20, curve
