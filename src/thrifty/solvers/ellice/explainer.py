@@ -28,7 +28,7 @@ from thrifty.solvers.ellice.ellipsoid import Center, EpsilonMode, RashomonEllips
 from thrifty.solvers.ellice.encoding import Encoded
 from thrifty.solvers.ellice.exact import solve_exact, solve_on_true_set
 from thrifty.solvers.ellice.labels import threshold_logit
-from thrifty.solvers.ellice.nearest import Candidates, solve_nearest
+from thrifty.solvers.ellice.nearest import Candidates, nearest_known, solve_nearest
 from thrifty.solvers.ellice.problem import Answer, Preset, Problem, SolveAll, already_valid
 from thrifty.solvers.ellice.reading import read_model
 from thrifty.solvers.ellice.result import RecourseResult
@@ -353,7 +353,9 @@ class ElliCE:
         descent = gradient.Descent(preset=self.preset, n_restarts=self.n_restarts)
         seed = 0 if self.random_state is None else self.random_state
         if self.sparsity is None:
-            return lambda problem, rows: gradient.solve_gradient(problem, rows, descent, seed)
+            return lambda problem, rows: gradient.solve_gradient(
+                problem, rows, descent, seed, known=nearest_known(problem, rows, self.candidates_)
+            )
         most = None if self.sparsity == "min" else int(self.sparsity)
         return lambda problem, rows: gradient.solve_sparse_gradient(problem, rows, most, descent, seed)
 

@@ -1,8 +1,9 @@
 """Recourse by gradients, for networks: the paper's continuous generator, all persons in one tensor.
 
 ``library`` and ``paper`` follow the authors' two programs, which stop at the first certified point and never look at
-the distance. ``closest``, the default, begins like ``library``, then minimises the distance under the constraint by an
-augmented Lagrangian, and ends with a bisection on the way back to the person.
+the distance. ``closest``, the default, begins like ``library`` (or at a certified row of the table, where that is nearer
+or the descent finds none), then minimises the distance under the constraint by an augmented Lagrangian, and ends with a
+bisection on the way back to the person.
 
 Whether a point is certified is always asked of the *rounded* point, in float64. Where the authors' library averages
 gradients at the two neighbouring allowed values, the straight-through gradient at the rounded value is used here.
@@ -47,7 +48,12 @@ class Descent:
 
 
 def solve_gradient(
-    problem: Problem, rows: Encoded, descent: Descent, seed: int = 0, frozen: Bool[np.ndarray, "n d"] | None = None
+    problem: Problem,
+    rows: Encoded,
+    descent: Descent,
+    seed: int = 0,
+    frozen: Bool[np.ndarray, "n d"] | None = None,
+    known: Encoded | None = None,
 ) -> list[Answer]:
     """Return a certified row for every person.
 
@@ -57,6 +63,8 @@ def solve_gradient(
         descent: How.
         seed: Of Gumbel noise and restarts.
         frozen: Columns that each person must keep besides those of the region.
+        known: For each person a certified row to begin from where the descent ends farther away, or nowhere (NaN:
+            none); ``"closest"`` only.
 
     Returns:
         One answer a person: ``"feasible"``, or ``"not_found"``. Nearest is never claimed.
@@ -68,7 +76,7 @@ def solve_gradient(
     for at in range(0, len(rows), descent.batch_size):
         piece = slice(at, at + descent.batch_size)
         crowd = Crowd(problem, rows[piece], None if frozen is None else frozen[piece])
-        best = search(crowd, descent, generator)
+        best = search(crowd, descent, generator, None if known is None else known[piece])
         answers += [crowd.answer(i, best[i]) for i in range(len(best))]
     return answers
 
@@ -118,7 +126,9 @@ def solve_sparse_gradient(
     return answers
 
 
-def search(crowd: Crowd, descent: Descent, generator: Generator) -> list[Float[np.ndarray, " d"] | None]:
+def search(
+    crowd: Crowd, descent: Descent, generator: Generator, known: Encoded | None = None
+) -> list[Float[np.ndarray, " d"] | None]:
     """Run a preset from every start; return each person's nearest certified row."""
     n = len(crowd.rows)
     best = crowd.origin.clone()
@@ -130,6 +140,8 @@ def search(crowd: Crowd, descent: Descent, generator: Generator) -> list[Float[n
             values = crowd.project(values + 0.5 * noise)
         found, done = first_certified(crowd, descent, generator, values)
         if descent.preset == "closest":
+            if known is not None:
+                found, done = nearer_of(crowd, found, done, known)
             found = shorten(crowd, found, done, descent, generator)
             found = walk_back(crowd, found, done, descent.halvings)
         distance = crowd.far(found)
@@ -184,6 +196,14 @@ def first_certified(crowd: Crowd, descent: Descent, generator: Generator, values
         best = torch.where(improved, slack.detach(), best)
         since = torch.where(improved, torch.zeros_like(since), since + 1)
     return found, done
+
+
+def nearer_of(crowd: Crowd, found: Tensor, done: Tensor, known: Encoded) -> tuple[Tensor, Tensor]:
+    """Return for each person the nearer of the row that was found and a known one, and who has any."""
+    rows = crowd.tensor(known)
+    has = crowd.certified(rows) & ~rows.isnan().any(1)
+    pick = has & (~done | (crowd.far(rows) < crowd.far(found)))
+    return torch.where(pick[:, None], rows, found), done | has
 
 
 def shorten(crowd: Crowd, found: Tensor, done: Tensor, descent: Descent, generator: Generator) -> Tensor:

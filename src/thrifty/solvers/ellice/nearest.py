@@ -114,6 +114,12 @@ def solve_nearest(problem: Problem, rows: Encoded, candidates: Candidates, k: in
     return answers
 
 
+def nearest_known(problem: Problem, rows: Encoded, candidates: Candidates) -> Encoded:
+    """Return for every person the nearest certified candidate within the limits; NaN where there is none."""
+    found = [answers[0].row for answers in solve_nearest(problem, rows, candidates)]
+    return np.array([np.full(rows.shape[1], np.nan) if row is None else row for row in found]).reshape(rows.shape)
+
+
 def _nearest(problem: Problem, rows: Encoded, known: Encoded, candidates: Candidates, k: int) -> list[NDArray[np.intp]]:
     """Return the positions of the nearest candidates of every row, nothing being constrained."""
     k = min(k, len(known))

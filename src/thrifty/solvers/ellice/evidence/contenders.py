@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import io
 import json
 import subprocess
@@ -23,14 +24,24 @@ Rows = Float[np.ndarray, "n d"]
 
 
 def library(
-    model: Any, X: Rows, y: np.ndarray, epsilon: float, l2: float, *, method: str = "continuous", **options: Any
+    model: Any,
+    X: Rows,
+    y: np.ndarray,
+    epsilon: float,
+    l2: float,
+    *,
+    method: str = "continuous",
+    backend: str = "sklearn",
+    **options: Any,
 ) -> Any:
     """Return a function from rows to answers: the authors' package, a frozen model and its training table."""
     package = import_module("ellice")
     names = [f"x{j}" for j in range(X.shape[1])]
     frame = pd.DataFrame(X, columns=names)
     data = package.Data(frame.assign(target=y), "target", continuous_features=names, categorical_features=[])
-    explainer = package.Explainer(model, data, backend="sklearn", device="cpu")
+    if backend == "pytorch":  # it computes in float32
+        model = copy.deepcopy(model).float()
+    explainer = package.Explainer(model, data, backend=backend, device="cpu")
 
     def answer(rows: Rows) -> Rows:
         with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):

@@ -23,13 +23,14 @@ L2 = 1e-3
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """One table, split, with its model and the persons that it rejects."""
+    """One table, split, with its model, the held-out rows, and those of them that it rejects."""
 
     name: str
     X: Float[np.ndarray, "n d"]
     y: np.ndarray
     model: Any
     rejected: Float[np.ndarray, "q d"]
+    held: Float[np.ndarray, "h d"]
 
     @property
     def theta(self) -> Float[np.ndarray, " m"]:
@@ -59,13 +60,20 @@ def names(ctx: Context) -> tuple[str, ...]:
     return TABLES if ctx.data is None else (ctx.data.stem,)
 
 
-def case(ctx: Context, name: str, seed: int, persons: int) -> Case:
-    """Split, scale and fit; return at most ``persons`` rejected test rows."""
+def case(ctx: Context, name: str, seed: int, persons: int, *, validation: bool = False) -> Case:
+    """Split, scale and fit; return at most ``persons`` rejected test rows.
+
+    With ``validation`` the training rows are split once more, and the test rows are not touched.
+    """
     X, y = load(ctx, name)
     X_train, X_test, y_train, _ = train_test_split(X, y, test_size=0.25, random_state=seed, stratify=y)
+    if validation:
+        X_train, X_test, y_train, _ = train_test_split(
+            X_train, y_train, test_size=0.25, random_state=seed, stratify=y_train
+        )
     scaler = StandardScaler().fit(X_train)
     X_train, X_test = scaler.transform(X_train), scaler.transform(X_test)
     moving = X_train.std(axis=0) > 0
     X_train, X_test = X_train[:, moving], X_test[:, moving]
     model = LogisticRegression(C=1 / (L2 * len(X_train)), tol=1e-8, max_iter=10_000).fit(X_train, y_train)
-    return Case(name, X_train, y_train, model, X_test[model.predict(X_test) == 0][:persons])
+    return Case(name, X_train, y_train, model, X_test[model.predict(X_test) == 0][:persons], X_test)

@@ -1,7 +1,4 @@
-"""What else one could pick: a margin, and clean-room forms of ROAR and T:Rex:I.
-
-All take a model as a differentiable logit on encoded rows, and return a changed row for each.
-"""
+"""Rivals that descend: Wachter's counterfactuals, T:Rex:I on top of them, and ROAR; all persons in one tensor."""
 
 from __future__ import annotations
 
@@ -14,37 +11,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from thrifty.solvers.ellice.geometry import Ellipsoid
-from thrifty.solvers.ellice.logistic import with_constant
-
 Rows = Float[np.ndarray, "n d"]
 Logit = Callable[[Tensor], Tensor]
-
-
-def margin(rows: Rows, theta: Float[np.ndarray, " m"], tau: float) -> Rows:
-    """Return the nearest rows whose nominal logit is at least ``tau``: steps along the weights of a linear model."""
-    weights = theta[:-1]
-    short = np.maximum(0.0, tau - (rows @ weights + theta[-1]))
-    moved: NDArray[np.float64] = rows + np.outer(short / (weights @ weights), weights)
-    return moved
-
-
-def margin_until_certified(rows: Rows, ellipsoid: Ellipsoid, ceiling: float = 1e4) -> Rows:
-    """Walk every row along the weights until the ellipsoid certifies it for class 1 (NaN where it never does)."""
-    way = ellipsoid.theta[:-1] / np.linalg.norm(ellipsoid.theta[:-1])
-    low, high = np.zeros(len(rows)), np.full(len(rows), ceiling)
-
-    def fine(at: NDArray[np.float64]) -> NDArray[np.bool_]:
-        return np.asarray(ellipsoid.robust(with_constant(rows + at[:, None] * way), 1) >= 0)
-
-    never = ~fine(high)
-    for _ in range(100):  # g₁ is concave along a line, so from the person on it passes 0 once
-        middle = 0.5 * (low + high)
-        good = fine(middle)
-        low, high = np.where(good, low, middle), np.where(good, middle, high)
-    found: NDArray[np.float64] = rows + high[:, None] * way
-    found[never] = np.nan
-    return found
 
 
 def wachter(rows: Rows, logit: Logit, *, price: float = 0.05, lr: float = 0.05, steps: int = 500) -> Rows:
@@ -97,24 +65,41 @@ def trex(
     return array
 
 
+def local_weights(rows: Rows, logit: Logit, *, k: int = 1000, variance: float = 0.01, seed: int = 0) -> Rows:
+    """Fit a linear model to the logit around every row, as ROAR does where the model is not linear (LIME).
+
+    Returns:
+        Weights, then the bias, of each; ``[n, d + 1]``.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.as_tensor(rows)
+    near = x + variance**0.5 * torch.randn((k, *x.shape), generator=generator, dtype=x.dtype)
+    with torch.no_grad():
+        scores = logit(near.reshape(-1, x.shape[1])).reshape(k, -1)
+    moved = torch.cat([near, torch.ones_like(near[..., :1])], 2).transpose(0, 1)
+    fitted: NDArray[np.float64] = torch.linalg.lstsq(moved, scores.T[..., None]).solution[..., 0].numpy()
+    return fitted
+
+
 def roar(
-    rows: Rows, theta: Float[np.ndarray, " m"], delta: float, *, price: float = 0.01, lr: float = 0.01,
+    rows: Rows, theta: Float[np.ndarray, "*n m"], delta: float, *, price: float = 0.01, lr: float = 0.01,
     least_change: float = 1e-3, steps: int = 2000,
 ) -> Rows:  # fmt: skip
     """ROAR (Upadhyay, Joshi, Lakkaraju, NeurIPS 2021): min over x, max over an ℓ∞ box of ±delta around the weights.
 
     Adam (amsgrad) on BCE(worst logit, 1) + price · ‖Δ‖₁, until the loss changes by less than ``least_change``. For a
-    linear model the worst weights are known: each moves against the sign of its input.
+    linear model the worst weights are known: each moves against the sign of its input. ``theta`` is one for all rows, or
+    one for each (:func:`local_weights`).
     """
     origin = torch.as_tensor(rows)
-    weights, bias = torch.as_tensor(theta[:-1]), float(theta[-1])
+    weights, bias = torch.as_tensor(theta[..., :-1]), torch.as_tensor(theta[..., -1])
     x = origin.clone().requires_grad_(True)
     adam = torch.optim.Adam([x], lr=lr, amsgrad=True)
     last = torch.full((len(rows),), float("inf"), dtype=torch.float64)
     active = torch.ones(len(rows), dtype=torch.bool)
     for _ in range(steps):
         adam.zero_grad()
-        worst = x @ weights + bias - delta * (x.abs().sum(1) + 1)
+        worst = (x * weights).sum(1) + bias - delta * (x.abs().sum(1) + 1)
         loss = softplus(-worst) + price * (x - origin).abs().sum(1)
         active &= (last - loss.detach()).abs() >= least_change
         last = loss.detach()

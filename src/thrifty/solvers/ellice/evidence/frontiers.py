@@ -1,0 +1,118 @@
+"""Frontiers of robustness against distance, and by how much one is ahead of another at equal distance."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+from jaxtyping import Bool, Float
+from numpy.typing import NDArray
+
+from thrifty.bench.claims import Measurement
+from thrifty.bench.evidence import Evidence, Plot, Series
+
+#: Mean L2 of the answers, mean share of models that accept one, share of persons whose answer all models accept.
+Point = tuple[float, float, float]
+#: One point for every value of a contender's own robustness parameter.
+Frontier = list[Point]
+DISTANCE, AGREEMENT, ALL = 0, 1, 2
+
+OURS = "ElliCE"
+
+
+def point(
+    answers: Float[np.ndarray, "n d"],
+    rows: Float[np.ndarray, "n d"],
+    accepts: Callable[[Float[np.ndarray, "n d"]], Bool[np.ndarray, "k n"]],
+) -> Point | None:
+    """Judge answers by a list of models; who has none counts as rejected, and where nobody has one there is no point."""
+    has = np.isfinite(answers).all(axis=1)
+    if not has.any():
+        return None
+    accepted = accepts(np.where(has[:, None], answers, 0.0)) & has
+    far = float(np.linalg.norm(answers[has] - rows[has], axis=1).mean())
+    return far, float(accepted.mean()), float(accepted.all(axis=0).mean())
+
+
+def share_at(frontier: Sequence[Point], distance: float, measure: int = AGREEMENT) -> float | None:
+    """Read a frontier at a mean distance: the most that any point at most that far reaches, linear in between.
+
+    Returns:
+        ``None`` if even its nearest point is farther.
+    """
+    points: NDArray[np.float64] = np.array(sorted((one[DISTANCE], one[measure]) for one in frontier))
+    if not len(points) or distance < points[0, 0] - 1e-9:
+        return None
+    return float(np.interp(distance, points[:, 0], np.maximum.accumulate(points[:, 1])))
+
+
+def lead(ours: Point, rival: Sequence[Point], measure: int = AGREEMENT) -> float | None:
+    """Return by how much one of our points is above a rival's frontier at the same mean distance."""
+    theirs = share_at(rival, ours[DISTANCE], measure)
+    return None if theirs is None else ours[measure] - theirs
+
+
+def least_lead(
+    runs: Sequence[Mapping[str, Frontier]], places: Sequence[int], measure: int = AGREEMENT
+) -> tuple[float, str]:
+    """Return the smallest lead over all rivals at some of our points: its mean over the runs plus one sd, and where.
+
+    A rival that is nowhere as near as our point, in some run, is not compared at it.
+    """
+    least, where = float("inf"), "no rival comes as near"
+    for who in runs[0]:
+        for place in places:
+            ahead = [lead(run[OURS][place], run[who], measure) for run in runs if place < len(run[OURS])]
+            if who == OURS or None in ahead or not ahead:
+                continue
+            mean, sd = float(np.mean(ahead)), float(np.std(ahead, ddof=1)) if len(ahead) > 1 else 0.0  # type: ignore[arg-type]
+            if mean + sd < least:
+                least, where = mean + sd, f"{who}: {mean:+.3f} ± {sd:.3f}"
+    return least, where
+
+
+def least_lead_anywhere(runs: Sequence[Mapping[str, Frontier]], measure: int = AGREEMENT) -> tuple[float, str]:
+    """Return the smallest lead of our whole frontier over any single point of any rival, likewise."""
+    least, where = float("inf"), ""
+    for who in runs[0]:
+        for place in range(min(len(run[who]) for run in runs)):
+            reached = [share_at(run[OURS], run[who][place][DISTANCE], measure) for run in runs]
+            if who == OURS or None in reached:
+                continue  # nearer than any row of class 1 is: the deployed model itself rejects such answers
+            ahead = [got - run[who][place][measure] for got, run in zip(reached, runs, strict=True)]  # type: ignore[operator]
+            mean, sd = float(np.mean(ahead)), float(np.std(ahead, ddof=1)) if len(ahead) > 1 else 0.0
+            if mean + sd < least:
+                least, where = mean + sd, f"{who} #{place + 1}: {mean:+.3f} ± {sd:.3f}"
+    return least, where
+
+
+def show(evidence: Evidence, workload: str, runs: Sequence[Mapping[str, Frontier]]) -> None:
+    """Add every point as a row, and the frontiers as a picture."""
+    for who in runs[0]:
+        for place in range(min(len(run[who]) for run in runs)):
+            far, agreement, every = zip(*(run[who][place] for run in runs), strict=True)
+            evidence.row(
+                f"{who} #{place + 1}",
+                {
+                    "mean L2": Measurement.of(far, ""),
+                    "accepted": Measurement.of(agreement, "share"),
+                    "accepted by all": Measurement.of(every, "share"),
+                },
+                workload=workload,
+            )
+    evidence.plot(
+        Plot(
+            f"Robustness: {workload}",
+            "line",
+            "mean L2",
+            "mean share of models that accept an answer",
+            tuple(_series(who, runs) for who in runs[0] if all(run[who] for run in runs)),
+        )
+    )
+
+
+def _series(who: str, runs: Sequence[Mapping[str, Frontier]]) -> Series:
+    length = min(len(run[who]) for run in runs)
+    points = np.array([run[who][:length] for run in runs]).mean(axis=0)
+    order = points[:, DISTANCE].argsort()
+    return Series(who, tuple(points[order, DISTANCE].tolist()), tuple(points[order, AGREEMENT].tolist()))
