@@ -1,0 +1,1 @@
+"""Fewer, smaller or better training examples."""

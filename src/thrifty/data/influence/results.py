@@ -1,0 +1,101 @@
+"""What scoring and selecting give, and their files: safetensors for numbers, JSON for the rest."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from safetensors.torch import load_file, save
+from torch import Tensor
+
+from thrifty._common.files import write_whole
+from thrifty.data.influence.regression import FitReport, KernelRidge
+from thrifty.data.influence.weights import Quadratic
+
+SCHEMA = 1
+
+
+@dataclass(frozen=True)
+class ScoreResult:
+    """Scores of a pool against targets.
+
+    Args:
+        scores: One row a pool example, one column a target; −inf where an example has no loss. At second order there is
+            one column: the influence p.
+        landmark_indices: Examples whose score comes from their own gradient.
+        report: How far the propagation can be trusted.
+        regression: What predicts the scores of further examples from their embeddings; ``None`` if all are exact.
+        excluded: Pool examples without a label token.
+        backward_passes: Examples that were run backwards, in all processes.
+        lr: The optimizer's learning rate.
+        quadratic: ηQ, at second order.
+    """
+
+    scores: Float[Tensor, "n m"]
+    landmark_indices: Int[np.ndarray, " l"]
+    report: FitReport
+    regression: KernelRidge | None = None
+    excluded: Int[np.ndarray, " e"] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    backward_passes: int = 0
+    lr: float = 1.0
+    quadratic: Quadratic | None = None
+
+
+@dataclass(frozen=True)
+class SelectionResult:
+    """The chosen examples.
+
+    Args:
+        indices: Into the pool, in the order in which they were chosen: ``dataset.select(result.indices)``.
+        weights: One a chosen example, 1 on average: multiply losses by them, or leave them alone.
+        scores: The score of each chosen example (its mean over the targets).
+        method: Who chose.
+        report: What a reader should know: the quality of propagation, what was excluded, λ, ties, costs.
+    """
+
+    indices: Int[np.ndarray, " k"]
+    weights: Float[np.ndarray, " k"]
+    scores: Float[np.ndarray, " k"]
+    method: str = "influence"
+    report: dict[str, Any] = field(default_factory=dict)
+
+    def save(self, folder: str | os.PathLike[str], *, force: bool = False) -> Path:
+        """Write it into a folder.
+
+        Raises:
+            FileExistsError: There is a result already, and ``force`` is False.
+        """
+        folder = Path(folder)
+        numbers = {
+            "indices": torch.from_numpy(np.ascontiguousarray(self.indices, dtype=np.int64)),
+            "weights": torch.from_numpy(np.ascontiguousarray(self.weights, dtype=np.float32)),
+            "scores": torch.from_numpy(np.ascontiguousarray(self.scores, dtype=np.float32)),
+        }
+        write_whole(folder / "selection.safetensors", save(numbers), force=force)
+        text = json.dumps({"schema": SCHEMA, "method": self.method, "report": self.report}, indent=1)
+        write_whole(folder / "selection.json", text + "\n", force=force)
+        return folder
+
+
+def load_result(folder: str | os.PathLike[str]) -> SelectionResult:
+    """Read what :meth:`SelectionResult.save` wrote.
+
+    Raises:
+        ValueError: It is of another schema, or the numbers do not fit together.
+        OSError: There is none.
+    """
+    folder = Path(folder)
+    found = json.loads((folder / "selection.json").read_text())
+    if found.get("schema") != SCHEMA:
+        raise ValueError(f"folder: expected schema {SCHEMA} in {folder}, got {found.get('schema')!r}")
+    numbers = load_file(folder / "selection.safetensors")
+    if len({len(value) for value in numbers.values()}) != 1 or set(numbers) != {"indices", "weights", "scores"}:
+        raise ValueError(f"folder: the numbers in {folder} do not fit together")
+    indices, weights, scores = (numbers[name].numpy() for name in ("indices", "weights", "scores"))
+    return SelectionResult(indices, weights, scores, found["method"], found["report"])

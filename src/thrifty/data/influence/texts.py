@@ -1,0 +1,90 @@
+"""Rows of JSON as tokenised examples: plain text, prompt and completion, or chat messages."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+
+def tokenize_examples(
+    rows: Iterable[Mapping[str, Any]], tokenizer: Any, *, max_length: int = 2048
+) -> list[dict[str, Any]]:
+    """Tokenise rows for a causal model; only what the model shall produce carries a label.
+
+    Args:
+        rows: Each with ``input_ids`` (taken as they are), ``messages`` (chat; the loss is on the last one),
+            ``prompt`` and ``completion`` (the loss is on the completion), or ``text`` (the loss is on all of it). To
+            the latter two the end-of-sequence token is appended.
+        tokenizer: Of the model.
+        max_length: Longer examples are cut.
+
+    Returns:
+        Dictionaries of ``input_ids`` and ``labels``, one a row.
+
+    Raises:
+        ValueError: A row has none of these fields.
+    """
+    return [_one(i, row, tokenizer, max_length) for i, row in enumerate(rows)]
+
+
+def read_rows(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
+    """Read a JSONL file: one object a line; blank lines are skipped.
+
+    Raises:
+        ValueError: A line is no JSON object, or the file has none.
+        OSError: It cannot be read.
+    """
+    rows = []
+    with Path(path).open(encoding="utf-8") as file:
+        for number, line in enumerate(file, start=1):
+            if not line.strip():
+                continue
+            try:
+                row = json.loads(line)
+            except json.JSONDecodeError as error:
+                raise ValueError(f"{path}, line {number}: expected a JSON object: {error}") from error
+            if not isinstance(row, dict):
+                raise ValueError(f"{path}, line {number}: expected a JSON object, got {type(row).__name__}")
+            rows.append(row)
+    if not rows:
+        raise ValueError(f"{path}: expected at least one line, got none")
+    return rows
+
+
+def _one(index: int, row: Mapping[str, Any], tokenizer: Any, max_length: int) -> dict[str, Any]:
+    if "input_ids" in row:
+        return {name: row[name][:max_length] for name in ("input_ids", "labels", "attention_mask") if name in row}
+    end = [] if tokenizer.eos_token_id is None else [tokenizer.eos_token_id]
+    if isinstance(row.get("messages"), list):
+        ids, labels = _chat(row["messages"], tokenizer)
+    elif isinstance(row.get("prompt"), str) and isinstance(row.get("completion"), str):
+        prompt = tokenizer(row["prompt"])["input_ids"]
+        completion = tokenizer(row["completion"], add_special_tokens=False)["input_ids"] + end
+        ids, labels = prompt + completion, [-100] * len(prompt) + completion
+    elif isinstance(row.get("text"), str):
+        ids = tokenizer(row["text"])["input_ids"] + end
+        labels = list(ids)
+    else:
+        raise ValueError(
+            f"row {index}: expected the field text, prompt and completion, messages, or input_ids, "
+            f"got {', '.join(map(str, row)) or 'none'}"
+        )
+    if not ids:
+        raise ValueError(f"row {index}: the text is empty")
+    return {"input_ids": ids[:max_length], "labels": labels[:max_length]}
+
+
+def _chat(messages: list[Any], tokenizer: Any) -> tuple[list[int], list[int]]:
+    whole = _ids(tokenizer.apply_chat_template(messages, tokenize=True))
+    before = _ids(tokenizer.apply_chat_template(messages[:-1], tokenize=True, add_generation_prompt=True))
+    shared = 0
+    while shared < min(len(before), len(whole)) and before[shared] == whole[shared]:
+        shared += 1
+    return whole, [-100] * shared + whole[shared:]
+
+
+def _ids(found: Any) -> list[int]:
+    return list(found["input_ids"] if hasattr(found, "keys") else found)
