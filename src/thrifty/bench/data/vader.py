@@ -1,8 +1,8 @@
 """Rated sentences from four domains, carried by the source distribution of ``vaderSentiment``.
 
 Tweets, snippets of product reviews, of film reviews, and of newspaper editorials, each with the mean sentiment that
-twenty people gave it, between -4 and 4. Reference: Hutto and Gilbert, "VADER: A Parsimonious Rule-based Model for Sentiment
-Analysis of Social Media Text", ICWSM 2014.
+twenty people gave it, between -4 and 4. Reference: Hutto and Gilbert, "VADER: A Parsimonious Rule-based Model for
+Sentiment Analysis of Social Media Text", ICWSM 2014.
 """
 
 from __future__ import annotations
