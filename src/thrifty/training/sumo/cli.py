@@ -1,4 +1,4 @@
-"""``thrifty sumo``: what optimizers would keep for a model, and what fine-tuning changed as a LoRA adapter."""
+"""``thrifty sumo``: state of optimizers for a model, what fine-tuning changed as a LoRA adapter, pre-training."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from thrifty._common.extras import require
+from thrifty._common.runs import first_process
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown")
 
@@ -75,6 +76,44 @@ def extract(
     typer.echo(f"{len(ranks)} layers, ranks {min(ranks)} to {max(ranks)}, relative error at most {worst:.3g}: {out}")
     if adapter.left_out:
         typer.echo(f"not carried by the adapter: {', '.join(adapter.left_out)}", err=True)
+
+
+@app.command()
+def pretrain(
+    config: Annotated[str, typer.Option(help="llama_60m, llama_130m, llama_350m, llama_1b, or a config.json.")],
+    text: Annotated[list[Path], typer.Option(help="JSONL or text files, or folders of them; may be repeated.")],
+    tokenizer: Annotated[Path, typer.Option(help="Folder of a tokenizer.", exists=True)],
+    out: Annotated[Path, typer.Option(help="Folder of the run; one that was interrupted goes on.")],
+    optimizer: Annotated[str, typer.Option(help="sumo, galore or adamw.")] = "sumo",
+    rank: Annotated[int, typer.Option(help="Rank of the subspaces.", min=1)] = 128,
+    update_proj_gap: Annotated[int, typer.Option(help="Steps between two refreshes.", min=1)] = 200,
+    lr: Annotated[float, typer.Option(help="Peak learning rate.")] = 2e-3,
+    scale: Annotated[float, typer.Option(help="Of SUMO's orthogonal step, or of GaLore's.")] = 1.0,
+    steps: Annotated[int, typer.Option(help="Optimizer steps in all.", min=1)] = 10_000,
+    batch: Annotated[int, typer.Option(help="Sequences a step, over all processes.", min=1)] = 512,
+    micro_batch: Annotated[int, typer.Option(help="Sequences that a process handles at once.", min=1)] = 16,
+    seq: Annotated[int, typer.Option(help="Tokens of a sequence.", min=2)] = 256,
+    bf16: Annotated[bool, typer.Option("--bf16", help="Weights and activations in bfloat16.")] = False,
+    field: Annotated[str, typer.Option(help="The field of a JSON object that holds the text.")] = "text",
+    eval_every: Annotated[int, typer.Option(help="Steps between checkpoints.", min=1)] = 1000,
+    seed: Annotated[int, typer.Option(help="Of weights, data order and sketches.", min=0)] = 0,
+) -> None:
+    """Pre-train a LLaMA on local text and report its perplexity on every hundredth document, which is held out.
+
+    `torchrun --no-python --nproc-per-node 8 thrifty sumo pretrain ...` makes it data-parallel.
+    """
+    from thrifty.training.sumo.pretrain import Recipe, pretrain
+
+    recipe = Recipe(
+        config, optimizer, rank, update_proj_gap, lr, scale, steps, batch, micro_batch, length=seq, bf16=bf16, seed=seed
+    )
+
+    def tell(step: int, total: int, loss: float) -> None:
+        typer.echo(f"step {step} of {total}: loss {loss:.4f}", err=True)
+
+    result = pretrain(recipe, text, tokenizer, out, field=field, eval_every=eval_every, progress=tell)
+    if first_process():
+        typer.echo(json.dumps(result))
 
 
 class _Lazily(Mapping[str, Any]):

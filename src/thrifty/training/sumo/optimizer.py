@@ -107,7 +107,7 @@ class SUMO(Optimizer):
         projector: str = "randomized",
         oversample: int = 8,
         power_iters: int = 2,
-        orthogonalizer: str = "qr_svd",
+        orthogonalizer: str = "auto",
         transport: bool = True,
         split: int = 1,
         betas: tuple[float, float] = (0.9, 0.95),

@@ -19,15 +19,16 @@ MUON_COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 
 
 def orthogonalize(
-    M: Float[Tensor, "*batch r n"], method: str = "qr_svd", tol: float | None = None
+    M: Float[Tensor, "*batch r n"], method: str = "auto", tol: float | None = None
 ) -> Float[Tensor, "*batch r n"]:
     """Return the orthogonal polar factor of M, zero on directions in which M is zero.
 
     Args:
         M: One matrix or a batch of them, any of tall, wide or square; computed in float32 if it has 16 bits.
-        method: ``"qr_svd"`` (QR of the long side, then an r × r SVD), ``"svd"``, ``"gram64"`` (eigenvectors of M Mᵀ in
-            float64; best for a batch), ``"gram32"`` (the same in float32: wrong beyond condition number 100) or
-            ``"ns5"`` (five Newton-Schulz steps in bfloat16, as in Muon: inexact at any condition number).
+        method: ``"gram64"`` (eigenvectors of M Mᵀ in float64: the quickest that is exact for a float32 M), ``"qr_svd"``
+            (QR of the long side, then an r × r SVD), ``"auto"`` (the one of these two that is exact in M's dtype),
+            ``"svd"``, ``"gram32"`` (the Gram matrix in float32: wrong beyond condition number 100) or ``"ns5"`` (five
+            Newton-Schulz steps in bfloat16, as in Muon: inexact at any condition number).
         tol: Singular values up to ``tol`` times the largest count as zero; by default max(r, n) times the machine
             epsilon of the dtype that is computed in. ``ns5`` has no such test.
 
@@ -60,7 +61,7 @@ def orthogonalize(
         return orthogonalize(M.mT, method, tol).mT
     if tol is None:
         tol = default_tolerance(M)
-    return METHODS[method](_unit(M), tol)
+    return METHODS[method](M, tol)
 
 
 def default_tolerance(M: Tensor) -> float:
@@ -115,34 +116,41 @@ def relative_error(M: Float[Tensor, "*batch r n"], method: str = "ns5") -> Float
 
 def _unit(M: Tensor) -> Tensor:
     """Scale each matrix to largest entry 1: orth does not change, and tiny gradients cannot underflow."""
-    return M / M.abs().amax(dim=(-2, -1), keepdim=True).clamp_min(torch.finfo(M.dtype).tiny)
+    largest = torch.linalg.vector_norm(M, torch.inf, dim=(-2, -1), keepdim=True)
+    scaled: Tensor = M / largest.clamp_min(torch.finfo(M.dtype).tiny)
+    return scaled
 
 
 def _partial_isometry(M: Tensor, tol: float) -> Tensor:
-    U, sigma, Vh = torch.linalg.svd(M, full_matrices=False)
+    U, sigma, Vh = torch.linalg.svd(_unit(M), full_matrices=False)
     keep = (sigma > tol * sigma[..., :1]).to(M.dtype)
     isometry: Tensor = (U * keep.unsqueeze(-2)) @ Vh
     return isometry
 
 
 def _qr_svd(M: Tensor, tol: float) -> Tensor:
-    Q, R = torch.linalg.qr(M.mT)
+    Q, R = torch.linalg.qr(_unit(M).mT)
     polar: Tensor = _partial_isometry(R.mT, tol) @ Q.mT
     return polar
 
 
-def _gram(dtype: torch.dtype) -> Callable[[Tensor, float], Tensor]:
-    def orthogonal(M: Tensor, tol: float) -> Tensor:
-        wide = M.to(torch.promote_types(dtype, M.dtype))
-        return inverse_root(wide @ wide.mT, tol).to(M.dtype) @ M
+def _gram(M: Tensor, tol: float, dtype: torch.dtype) -> Tensor:
+    wide = M.to(dtype)
+    if M.dtype == wide.dtype:  # squares of what float64 widens cannot underflow
+        M = wide = _unit(M)
+    return inverse_root(wide @ wide.mT, tol).to(M.dtype) @ M
 
-    return orthogonal
+
+def _auto(M: Tensor, tol: float) -> Tensor:
+    """The Gram matrix has the square of M's condition number: twice M's digits hold it, M's own do not."""
+    return _gram(M, tol, torch.float64) if M.dtype == torch.float32 else _qr_svd(M, tol)
 
 
 METHODS: dict[str, Callable[[Tensor, float], Tensor]] = {
+    "auto": _auto,
     "qr_svd": _qr_svd,
     "svd": _partial_isometry,
-    "gram64": _gram(torch.float64),
-    "gram32": _gram(torch.float32),
-    "ns5": lambda M, tol: newton_schulz(M),
+    "gram64": lambda M, tol: _gram(M, tol, torch.float64),
+    "gram32": lambda M, tol: _gram(M, tol, M.dtype),
+    "ns5": lambda M, tol: newton_schulz(_unit(M)),
 }

@@ -7,7 +7,7 @@ AdamW at one rate, the same for all.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -136,6 +136,6 @@ def rates(optimizer: Optimizer) -> list[float]:
     return [float(group["lr"]) for group in optimizer.param_groups]
 
 
-def state_tensors(optimizer: Optimizer) -> Iterable[Optimizer]:
+def state_holders(optimizer: Optimizer) -> Sequence[Optimizer]:
     """Return the optimizers that hold state."""
     return optimizer.parts if isinstance(optimizer, Together) else [optimizer]

@@ -9,7 +9,7 @@ from thrifty.bench.claims import Measurement
 from thrifty.bench.context import Context
 from thrifty.bench.evidence import Evidence, Plot, Series
 from thrifty.training.sumo import estimate_state_bytes, optimizer_state_bytes
-from thrifty.training.sumo.evidence.contenders import RIVALS, make
+from thrifty.training.sumo.evidence.contenders import RIVALS, make, state_holders
 from thrifty.training.sumo.memory import Shape
 
 #: Hidden size, feed-forward size, layers, rank, as in GaLore's and the paper's tables; 32 000 tokens.
@@ -40,8 +40,7 @@ def measured_bytes(name: str) -> int:
     weight = next(model.parameters())
     weight.grad = torch.randn(weight.shape, generator=torch.Generator().manual_seed(0))
     optimizer.step()
-    parts = getattr(optimizer, "parts", [optimizer])
-    held = sum(optimizer_state_bytes(part)["total"] for part in parts)
+    held = sum(optimizer_state_bytes(part)["total"] for part in state_holders(optimizer))
     scalars = {"SUMO": 16, "AdamW": 4}.get(name, 0)
     return held - scalars
 

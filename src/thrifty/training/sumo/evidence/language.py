@@ -22,7 +22,7 @@ WIDTH, LAYERS, HEADS, LENGTH, BATCH = 128, 4, 4, 64, 12
 RANK, GAP = 16, 100
 
 #: Steps of a run: for tuning, in quick mode, in full mode.
-TUNE_STEPS, QUICK_STEPS, FULL_STEPS = 100, 60, 240
+TUNE_STEPS, QUICK_STEPS, FULL_STEPS = 100, 40, 200
 
 
 class Block(nn.Module):

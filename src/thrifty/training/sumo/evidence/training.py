@@ -110,7 +110,7 @@ def show_digits(ctx: Context, evidence: Evidence) -> None:
 
 def show_rates(ctx: Context, evidence: Evidence) -> None:
     """How many rates of the grid come within 5 % of the best loss: short runs of the byte model."""
-    text, steps, shares = language.read_text(ctx.data), 60, {}
+    text, steps, shares = language.read_text(ctx.data), language.QUICK_STEPS, {}
     names = ("SUMO", "GaLore", "Muon", "AdamW")
     for done, name in enumerate(names):
         ctx.progress(done, len(names), f"{name} over the grid of rates")

@@ -1,0 +1,54 @@
+"""The folder of a training run by Hugging Face's ``Trainer``: its settings, and where an interrupted run goes on."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from thrifty._common.files import write_whole
+
+VERSION = 1
+
+
+def enter_run(out: Path, kind: str, settings: Mapping[str, Any]) -> tuple[str | None, dict[str, Any]]:
+    """Begin a run in a folder, or find the last whole checkpoint of the one that is there, and what it reached.
+
+    Args:
+        out: The run's folder; made if it is missing.
+        kind: Names the command, for example ``"sumo"``; the settings are kept in ``<kind>_run.json``.
+        settings: What must be the same when the run goes on; plain JSON values.
+
+    Returns:
+        The checkpoint to go on from (``None``: from the start) and ``Trainer``'s state there, or that of a fresh run.
+
+    Raises:
+        FileExistsError: The folder holds something else.
+        ValueError: The run that is there has other settings; the message names the first.
+    """
+    path = out / f"{kind}_run.json"
+    if not path.exists() and first_process():
+        if out.exists() and any(out.iterdir()):
+            raise FileExistsError(f"{out}: there are files already, and no run to go on with; choose another folder")
+        record = {"schema": f"thrifty.{kind}.run", "version": VERSION, **settings}
+        write_whole(path, json.dumps(record, indent=1) + "\n")
+    elif path.exists():
+        earlier = json.loads(path.read_text())
+        for name, value in settings.items():
+            if earlier.get(name) != value:
+                raise ValueError(
+                    f"{name}: the run in {out} has {earlier.get(name)!r}, got {value!r}; choose another folder"
+                )
+    checkpoints = {int(p.name.rpartition("-")[2]): p for p in out.glob("checkpoint-*[0-9]")}
+    for _, checkpoint in sorted(checkpoints.items(), reverse=True):
+        state = checkpoint / "trainer_state.json"  # written last: without it the save was cut off
+        if state.exists():
+            return str(checkpoint), json.loads(state.read_text())
+    return None, {"global_step": 0, "log_history": []}
+
+
+def first_process() -> bool:
+    """Tell whether this is the only process, or the first that torchrun started."""
+    return os.environ.get("RANK", "0") == "0"
