@@ -139,7 +139,8 @@ def pretrain(
         bf16=recipe.bf16, weight_decay=0.0, max_grad_norm=1.0, warmup_steps=max(1, recipe.steps // 10),
         lr_scheduler_type="cosine_with_min_lr", lr_scheduler_kwargs={"min_lr_rate": 0.1}, eval_strategy="steps",
         eval_steps=eval_every, save_steps=eval_every, save_total_limit=2,
-        logging_steps=min(10, eval_every, recipe.steps), report_to="none", disable_tqdm=True, use_cpu=cpu, dataloader_pin_memory=not cpu,
+        logging_steps=min(10, eval_every, recipe.steps), report_to="none",
+        disable_tqdm=True, use_cpu=cpu, dataloader_pin_memory=not cpu,
         ddp_backend="gloo" if cpu and int(os.environ.get("WORLD_SIZE", "1")) > 1 else None,
         **(galore if recipe.optimizer == "galore" else {}),
     )  # fmt: skip
