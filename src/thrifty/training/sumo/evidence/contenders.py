@@ -18,7 +18,7 @@ from thrifty._common.extras import require
 from thrifty.training.sumo import SUMO, sumo_param_groups
 
 #: One grid for all.
-GRID = (3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1)
+GRID = (3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1)
 
 #: Learning rate of AdamW on embeddings, norms and biases, beside every contender.
 AUX_LR = 3e-3
