@@ -1,6 +1,7 @@
 """What `thrifty bench sumo` measures: SUMO beside what a user could pick instead, at its own tuned rate each.
 
-The byte model is the specification's; the digits are the second workload, chosen with its target before the first run.
+The byte model is the workload that was tuned for; the digits are a second one, chosen with its target before anything
+ran on it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Why an exact factor: errors over condition numbers, and an ill-conditioned quadratic (E3 of the specification)."""
+"""Why an exact factor: errors over condition numbers, and an ill-conditioned quadratic."""
 
 from __future__ import annotations
 
