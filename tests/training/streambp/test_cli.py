@@ -53,6 +53,21 @@ def test_train_and_go_on(folder):
     assert json.loads(run(*given, *sizes, "--steps", 6).stdout.splitlines()[-1]) == again, "there is nothing left to do"
     assert (folder / "out" / "model.safetensors").read_bytes() == weights
     assert LlamaForCausalLM.from_pretrained(folder / "out").config.vocab_size == 384
+    assert [line.split(":")[0] for line in first.stderr.splitlines() if "loss" in line] == [
+        f"step {n} of 4" for n in (1, 2, 3, 4)
+    ]
+
+
+def test_a_run_goes_on_as_it_began_and_from_a_whole_checkpoint(folder):
+    given = ("train", "--model", folder / "model", "--data", folder / "data.jsonl", "--out", folder / "out")
+    sizes = ("--seq-len", 64, "--save-every", 2)
+    assert run(*given, *sizes, "--steps", 4).exit_code == 0
+    for name, other in (("length", ("--seq-len", 32)), ("learning_rate", ("--lr", 1)), ("seed", ("--seed", 3))):
+        assert f"{name}: the run in" in str(run(*given, *sizes, "--steps", 6, *other).exception)
+    (folder / "out" / "checkpoint-5").mkdir()  # its save was cut off
+    whole = run(*given, *sizes, "--steps", 6)
+    assert "step 5 of 6" in whole.stderr
+    assert "step 4 of 6" not in whole.stderr
 
 
 def test_what_is_wrong_with_the_files_is_said(folder):
@@ -60,6 +75,11 @@ def test_what_is_wrong_with_the_files_is_said(folder):
     assert "seq_len" in str(run(*given, "--seq-len", 10**6).exception)
     (folder / "data.jsonl").write_text('{"content": "x"}\n')
     assert "line 1" in str(run(*given, "--seq-len", 8).exception)
+    (folder / "data.jsonl").write_text("")
+    assert "expected text" in str(run(*given, "--seq-len", 8).exception)
+    (folder / "data.jsonl").write_text('{"text": "long enough for a sequence"}')
+    assert "learning_rate" in str(run(*given, "--seq-len", 8, "--lr", 0).exception)
+    assert "torchrun" in str(run(*given, "--seq-len", 8, "--fsdp").exception)
     with_model = [*given[:-1], folder / "model"]
     assert isinstance(run(*with_model, "--seq-len", 8).exception, FileExistsError), "the model is not written over"
     given[2] = folder

@@ -11,7 +11,6 @@ from transformers.utils import generic
 from thrifty.training.streambp import enable_streambp
 from thrifty.training.streambp.decoder_layer import CACHE_NAMES
 
-
 ONCE = call("`use_cache=True` is incompatible with gradient checkpointing. Setting `use_cache=False`.")
 
 

@@ -83,17 +83,22 @@ def train(
     bf16: Annotated[bool, typer.Option("--bf16/--fp32", help="Precision.")] = False,
     field: Annotated[str, typer.Option(help="Field of a JSON object that holds the text.")] = "text",
     save_every: Annotated[int, typer.Option(help="Steps between checkpoints.", min=1)] = 50,
+    fsdp: Annotated[bool, typer.Option("--fsdp", help="Under torchrun, shard weights and optimiser (FSDP2).")] = False,
     seed: Annotated[int, typer.Option(help="Every random choice follows from it.", min=0)] = 0,
 ) -> None:
     """Fine-tune a local causal language model on local text; run it again to go on, or under torchrun."""
-    from thrifty.training.streambp.finetune import finetune
+    from thrifty.training.streambp.finetune import finetune, first_process
+
+    def progress(step: int, of: int, loss: float) -> None:
+        typer.echo(f"step {step} of {of}: loss {loss:.4f}", err=True)
 
     settings = _settings(layer_chunk, head_chunk).with_overrides(offload=offload)
     found = finetune(
         model, data, out, length=seq_len, steps=steps, learning_rate=lr, batch=batch, accumulate=accumulate, seed=seed,
-        bf16=bf16, field=field, save_every=save_every, config=settings,
+        bf16=bf16, field=field, save_every=save_every, fsdp=fsdp, config=settings, progress=progress,
     )  # fmt: skip
-    typer.echo(json.dumps(found))
+    if first_process():
+        typer.echo(json.dumps(found))
 
 
 @app.command()

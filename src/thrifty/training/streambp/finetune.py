@@ -1,60 +1,28 @@
-"""Fine-tuning a local model on local text with a streamed backward pass: what `thrifty streambp train` runs."""
+"""Fine-tuning a local model on local text with a streamed backward pass: what `thrifty streambp train` runs.
+
+The folder of a run holds its settings (:data:`RUN`), the checkpoints of ``Trainer``, and at the end the model.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from thrifty._common.extras import require
+from thrifty._common.files import write_whole
 from thrifty.training.streambp.config import StreamBPConfig
+from thrifty.training.streambp.corpus import blocks, documents
 from thrifty.training.streambp.model import enable_streambp
 
-
-def documents(path: Path, field: str = "text") -> Iterator[str]:
-    """Yield the texts of a ``.jsonl`` file (one object a line), of a text file, or of a folder of ``.txt`` and ``.py``.
-
-    Raises:
-        ValueError: A line is no JSON object with that field, or there is no text.
-    """
-    found = False
-    for file in sorted(p for p in path.rglob("*") if p.suffix in {".txt", ".py"}) if path.is_dir() else [path]:
-        if file.suffix != ".jsonl":
-            text = file.read_text(encoding="utf-8", errors="replace")
-            found = found or bool(text.strip())
-            yield text
-            continue
-        for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), start=1):
-            if not line.strip():
-                continue
-            try:
-                text = json.loads(line)[field]
-            except (json.JSONDecodeError, KeyError, TypeError) as error:
-                raise ValueError(
-                    f"{file}, line {number}: expected an object with {field!r}, got {line[:60]!r}"
-                ) from error
-            found = True
-            yield str(text)
-    if not found:
-        raise ValueError(f"{path}: expected text, got none")
-
-
-def blocks(tokenizer: Any, texts: Iterator[str], length: int) -> list[dict[str, list[int]]]:
-    """Join the texts, an end-of-text token between them, and cut them to blocks of ``length`` tokens.
-
-    Raises:
-        ValueError: There is not even one block.
-    """
-    ids: list[int] = []
-    for text in texts:
-        ids += tokenizer(text, add_special_tokens=False)["input_ids"]
-        if tokenizer.eos_token_id is not None:
-            ids.append(tokenizer.eos_token_id)
-    whole = [ids[start : start + length] for start in range(0, len(ids) - length + 1, length)]
-    if not whole:
-        raise ValueError(f"seq_len: the text has {len(ids)} tokens, fewer than one sequence of {length}")
-    return [{"input_ids": block, "labels": block} for block in whole]
+#: In a run's folder, the settings that it began with.
+RUN = "streambp_run.json"
+SCHEMA, VERSION = "thrifty.streambp.run", 1
+Progress = Callable[[int, int, float], object]
 
 
 def finetune(
@@ -71,9 +39,13 @@ def finetune(
     bf16: bool = False,
     field: str = "text",
     save_every: int = 50,
+    fsdp: bool = False,
     config: StreamBPConfig | None = None,
+    progress: Progress | None = None,
 ) -> dict[str, Any]:
     """Fine-tune and save; an interrupted run goes on from its last checkpoint, one that is complete stays as it is.
+
+    Under ``torchrun`` every process takes sequences of its own, and gradients are averaged.
 
     Args:
         model_folder: A local model with its tokenizer, as ``save_pretrained`` writes them.
@@ -88,37 +60,52 @@ def finetune(
         bf16: Train in bfloat16.
         field: The field of a JSON object that holds the text.
         save_every: Steps between checkpoints.
+        fsdp: Under ``torchrun``, shard weights, gradients and optimiser state, layer by layer (FSDP2).
         config: The settings of streaming.
+        progress: Told (step, steps, loss) after every step.
 
     Returns:
-        Steps, the first and the last loss, and the number of sequences.
+        Steps, the first and the last loss, the number of sequences, and whether an earlier run went on.
 
     Raises:
-        ValueError: The model cannot be streamed, or the text is too short.
+        ValueError: The model cannot be streamed, the text is too short, or a run with other settings is to go on.
         OSError: There is no model at ``model_folder``, or ``out`` holds something else than an earlier run.
     """
     transformers = require("transformers", extra="llm")
     datasets = require("datasets", extra="llm")
     if not (model_folder / "config.json").exists():
         raise FileNotFoundError(f"{model_folder}: expected a model folder with config.json")
-    checkpoint, done = _last_checkpoint(out)
-    if out.resolve() == model_folder.resolve() or (checkpoint is None and out.exists() and any(out.iterdir())):
-        raise FileExistsError(f"{out}: there are files already, and no run to go on with; choose another folder")
+    if not learning_rate > 0:
+        raise ValueError(f"learning_rate: expected a positive number, got {learning_rate!r}")
+    several = int(os.environ.get("WORLD_SIZE", "1")) > 1
+    if fsdp and not several:
+        raise ValueError("fsdp: there is one process only; start several with torchrun")
     tokenizer = transformers.AutoTokenizer.from_pretrained(model_folder)
-    dtype = "bfloat16" if bf16 else "float32"
-    model = transformers.AutoModelForCausalLM.from_pretrained(model_folder, dtype=dtype)
     rows = blocks(tokenizer, documents(data, field), length)
-    enable_streambp(model, config)
-    arguments = transformers.TrainingArguments(
-        str(out), max_steps=steps, learning_rate=learning_rate, per_device_train_batch_size=batch,
-        gradient_accumulation_steps=accumulate, seed=seed, bf16=bf16, report_to="none", logging_steps=1,
-        save_steps=save_every, save_total_limit=2, disable_tqdm=True, gradient_checkpointing=False,
-    )  # fmt: skip
-    trainer = transformers.Trainer(model, arguments, train_dataset=datasets.Dataset.from_list(rows))
+    begun = {
+        "model": str(model_folder.resolve()), "data": str(data.resolve()), "field": field, "length": length,
+        "sequences": len(rows), "learning_rate": learning_rate, "batch": batch, "accumulate": accumulate, "seed": seed,
+        "bf16": bf16,
+    }  # fmt: skip
+    checkpoint, done = _enter(out, begun)
     if done["global_step"] < steps:
+        dtype = "bfloat16" if bf16 else "float32"
+        model = transformers.AutoModelForCausalLM.from_pretrained(model_folder, dtype=dtype)
+        enable_streambp(model, config)
+        cpu = not torch.accelerator.is_available()
+        arguments = transformers.TrainingArguments(
+            str(out), max_steps=steps, learning_rate=learning_rate, per_device_train_batch_size=batch,
+            gradient_accumulation_steps=accumulate, seed=seed, bf16=bf16, report_to="none", logging_steps=1,
+            save_steps=save_every, save_total_limit=2, disable_tqdm=True, use_cpu=cpu,
+            ddp_backend="gloo" if cpu and several else None, dataloader_pin_memory=not cpu, fsdp=fsdp or None,
+        )  # fmt: skip
+        trainer = transformers.Trainer(model, arguments, train_dataset=datasets.Dataset.from_list(rows))
+        trainer.remove_callback(transformers.PrinterCallback)
+        trainer.add_callback(_reporter(transformers.TrainerCallback, progress))
         trainer.train(resume_from_checkpoint=checkpoint)
         trainer.save_model(str(out))
-        tokenizer.save_pretrained(out)
+        if trainer.is_world_process_zero():
+            tokenizer.save_pretrained(out)
         done = {"global_step": trainer.state.global_step, "log_history": trainer.state.log_history}
     losses = [entry["loss"] for entry in done["log_history"] if "loss" in entry]
     return {
@@ -130,10 +117,38 @@ def finetune(
     }
 
 
-def _last_checkpoint(out: Path) -> tuple[str | None, dict[str, Any]]:
-    """Return the last checkpoint below a folder, and the state that it reached."""
-    trainer_utils = require("transformers", extra="llm").trainer_utils
-    checkpoint = trainer_utils.get_last_checkpoint(str(out)) if out.is_dir() else None
-    if checkpoint is None:
-        return None, {"global_step": 0, "log_history": []}
-    return checkpoint, json.loads(Path(checkpoint, "trainer_state.json").read_text())
+def _enter(out: Path, begun: dict[str, Any]) -> tuple[str | None, dict[str, Any]]:
+    """Begin a run in a folder, or find the last whole checkpoint of the one that is there, and what it reached."""
+    path = out / RUN
+    if first_process() and not path.exists():
+        if out.exists() and any(out.iterdir()):
+            raise FileExistsError(f"{out}: there are files already, and no run to go on with; choose another folder")
+        write_whole(path, json.dumps({"schema": SCHEMA, "version": VERSION, **begun}, indent=1) + "\n")
+    elif path.exists():
+        earlier = json.loads(path.read_text())
+        for name, value in begun.items():
+            if earlier.get(name) != value:
+                raise ValueError(
+                    f"{name}: the run in {out} has {earlier.get(name)!r}, got {value!r}; choose another folder"
+                )
+    checkpoints = {int(p.name.rpartition("-")[2]): p for p in out.glob("checkpoint-*[0-9]")}
+    for _, checkpoint in sorted(checkpoints.items(), reverse=True):
+        state = checkpoint / "trainer_state.json"  # written last: without it the save was cut off
+        if state.exists():
+            return str(checkpoint), json.loads(state.read_text())
+    return None, {"global_step": 0, "log_history": []}
+
+
+def first_process() -> bool:
+    """Tell whether this is the only process, or the first that torchrun started."""
+    return os.environ.get("RANK", "0") == "0"
+
+
+def _reporter(callback: type, progress: Progress | None) -> Any:
+    """Return a callback of ``Trainer`` that tells of every loss."""
+
+    def on_log(_: Any, __: Any, state: Any, ___: Any, logs: dict[str, float], **____: Any) -> None:
+        if progress is not None and "loss" in logs and state.is_world_process_zero:
+            progress(state.global_step, state.max_steps, float(logs["loss"]))
+
+    return type("Reporter", (callback,), {"on_log": on_log})()

@@ -14,9 +14,9 @@ from thrifty.bench.context import Context
 from thrifty.bench.data import smollm2, stdlib_text
 from thrifty.bench.evidence import Evidence, Plot, Series
 from thrifty.bench.memory import allocated_peak
+from thrifty.training.streambp.corpus import blocks, documents
 from thrifty.training.streambp.evidence.batches import Batch
 from thrifty.training.streambp.evidence.contenders import CHECKPOINT, NATIVE, OURS, prepared, step
-from thrifty.training.streambp.finetune import blocks, documents
 
 LENGTH, STEPS, CHUNK, RATE = 2048, 3, 512, 0.01
 
