@@ -46,3 +46,41 @@ def test_linear_toy():
     ones = torch.ones(12, 4)
     assert torch.allclose(w1.grad, x[0].t() @ (ones @ w2.t()), rtol=1e-4)
     assert torch.allclose(w2.grad, (x[0] @ w1).t() @ ones, rtol=1e-4)
+
+
+def test_functions_and_inputs_of_another_shape_are_named():
+    hidden = torch.zeros(2, 6, 4)
+
+    def attend(h, *_):
+        return h
+
+    def streamed(kv, block=attend, **options):
+        return stream_block(kv, block, options.pop("hidden", hidden), [], config=StreamBPConfig(4), **options)
+
+    fits = lambda h, _: (h[:, None], h[:, None])  # noqa: E731
+    for message, arguments in {
+        r"kv: expected keys of shape \[2, kv heads, 4, dim\], got \(2, 4, 1, 4\)": (lambda h, _: (h[:, :, None],) * 2,),
+        "kv: expected values": (lambda h, _: (h[:, None], h),),
+        r"block: expected \[2, 4, hidden\]": (fits, lambda h, *_: h[:, :1]),
+    }.items():
+        with pytest.raises(ValueError, match=message):
+            streamed(*arguments)
+    for name, value in {
+        "hidden": torch.zeros(6, 4), "positions": torch.arange(5), "padding_mask": torch.ones(2, 5), "window": 0,
+    }.items():  # fmt: skip
+        with pytest.raises(ValueError, match=f"{name}: expected"):
+            streamed(fits, **{name: value})
+
+
+def test_the_linear_toy_holds_the_share_of_a_chunk():
+    """Paper, appendix A: between input and output nothing is as long as the sequence."""
+    lengths = []
+
+    def block(h, *_):
+        lengths.append(h.shape[1])
+        return h @ torch.eye(4, requires_grad=True)
+
+    x = torch.randn(1, 20, 4, requires_grad=True)
+    stream_block(lambda h, _: (h[:, None], h[:, None]), block, x, [], config=StreamBPConfig(5)).sum().backward()
+    assert set(lengths) == {5}
+    assert torch.equal(x.grad, torch.ones_like(x))

@@ -36,6 +36,8 @@ def test_plan(folder):
     assert peaks == sorted(peaks)
     assert found["budget"]["layer_chunk"] <= 4096 / 3 + 1
     assert "GiB" in run(*given[:-1]).stdout
+    assert json.loads(run("plan", "--model", folder / "model" / "config.json", "--seq-len", 4096, "--json").stdout)
+    assert run(*given, "--trained", 5).exit_code == run(*given, "--budget-gib", -1).exit_code == 2
     assert "--layer-chunk" in str(run(*given, "--layer-chunk", "many").exception)
 
 

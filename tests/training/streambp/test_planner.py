@@ -21,9 +21,18 @@ def tiny(layers=2, vocabulary=256, feed_forward=352, kv_heads=4):
     )  # fmt: skip
 
 
+GRID = [(layers, length, chunk, 256, 352, 2) for layers in (2, 4) for length in (512, 1024) for chunk in (64, 256)]
+
+
 @pytest.mark.parametrize(
     ("layers", "length", "chunk", "vocabulary", "feed_forward", "kv_heads"),
-    [(2, 512, 128, 256, 512, 1), (4, 512, 128, 256, 352, 4), (4, 1024, 256, 256, 352, 2), (2, 1024, 256, 8192, 352, 4)],
+    [
+        *GRID,
+        (2, 512, 128, 256, 512, 1),
+        (4, 512, 128, 256, 352, 4),
+        (4, 1024, 256, 256, 352, 2),
+        (2, 1024, 256, 8192, 352, 4),
+    ],
 )
 def test_within_a_tenth_of_what_is_measured(layers, length, chunk, vocabulary, feed_forward, kv_heads):
     config = tiny(layers, vocabulary, feed_forward, kv_heads)
@@ -80,8 +89,17 @@ def test_the_chunk_fits_the_budget():
     assert size == 342
 
 
-@pytest.mark.parametrize("change", [{"batch": 0}, {"length": 0}, {"itemsize": 0}, {"mode": "magic"}])
+@pytest.mark.parametrize("change", [{"batch": 0}, {"length": 0}, {"itemsize": 0}, {"mode": "magic"}, {"trained": 2}])
 def test_bad_input_is_named(change):
     given = {"batch": 1, "length": 8, **change}
     with pytest.raises(ValueError, match=next(iter(change))):
         estimate_peak_memory(tiny(), given.pop("batch"), given.pop("length"), **given)
+
+
+def test_configurations_that_are_no_decoder_are_refused():
+    from transformers import MambaConfig, T5Config
+
+    with pytest.raises(ValueError, match="MambaConfig has no num_attention_heads"):
+        estimate_peak_memory(MambaConfig(), 1, 8)
+    with pytest.raises(ValueError, match="T5Config has an encoder"):
+        estimate_peak_memory(T5Config(), 1, 8)

@@ -29,7 +29,12 @@ class _PlainBody:
         return self.trained
 
     def keys_and_values(self, hidden: Tensor, start: int, stop: int) -> Pair:
-        return self.kv(hidden, self.positions[start:stop])
+        key, value = self.kv(hidden, self.positions[start:stop])
+        for name, found in (("keys", key), ("values", value)):
+            if found.ndim != 4 or (len(found), found.shape[2]) != hidden.shape[:2]:
+                wanted = f"[{len(hidden)}, kv heads, {stop - start}, dim]"
+                raise ValueError(f"kv: expected {name} of shape {wanted}, got {tuple(found.shape)}")
+        return key, value
 
     def run(self, hidden: Tensor, start: int, stop: int, prefix: Pair | None) -> ChunkOutput:
         key, value = self.keys_and_values(hidden, start, stop)
@@ -37,6 +42,10 @@ class _PlainBody:
             (key, value) if prefix is None else (torch.cat(both, 2) for both in zip(prefix, (key, value), strict=True))
         )
         output = self.block(hidden, keys, values, ChunkMask(self.rule, start, stop), self.positions[start:stop])
+        if output.shape[:2] != hidden.shape[:2]:
+            raise ValueError(
+                f"block: expected [{len(hidden)}, {stop - start}, hidden] for a chunk, got {tuple(output.shape)}"
+            )
         return ChunkOutput(output, key, value)
 
 
@@ -68,7 +77,7 @@ def stream_block(
         What the layer makes of ``hidden``.
 
     Raises:
-        ValueError: The mask does not fit.
+        ValueError: The mask does not fit, or one of the functions returns something of another shape.
 
     Example:
         >>> import torch
@@ -84,7 +93,11 @@ def stream_block(
     Source:
         arXiv 2506.03077, algorithm 1.
     """
+    if hidden.ndim != 3:
+        raise ValueError(f"hidden: expected [batch, length, hidden], got {tuple(hidden.shape)}")
     batch, length = hidden.shape[:2]
+    if positions is not None and positions.shape != (length,):
+        raise ValueError(f"positions: expected [{length}], got {tuple(positions.shape)}")
     if padding_mask is not None and padding_mask.shape != hidden.shape[:2]:
         raise ValueError(f"padding_mask: expected {(batch, length)}, got {tuple(padding_mask.shape)}")
     if window is not None and window < 1:

@@ -27,8 +27,12 @@ def plan(
     head_chunk: Chunk = "auto",
     bf16: Annotated[bool, typer.Option("--bf16/--fp32", help="Precision of weights and activations.")] = True,
     padded: Annotated[bool, typer.Option("--padded", help="Batches carry a padding mask.")] = False,
-    trained: Annotated[float, typer.Option(help="Share of the weights that are trained (adapters: 0.01).")] = 1.0,
-    budget_gib: Annotated[float | None, typer.Option(help="Also find the chunk that fits into this.")] = None,
+    trained: Annotated[
+        float, typer.Option(help="Share of the weights that are trained (adapters: 0.01).", min=0.0, max=1.0)
+    ] = 1.0,
+    budget_gib: Annotated[
+        float | None, typer.Option(help="Also find the chunk that fits into this.", min=0.001)
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Predict what a training step allocates beside weights and optimiser, for each way of doing it."""
@@ -36,7 +40,7 @@ def plan(
 
     from thrifty.training.streambp.planner import MODES, estimate_peak_memory, largest_layer_chunk
 
-    config = AutoConfig.from_pretrained(model if model.is_dir() else model.parent)
+    config = AutoConfig.from_pretrained(model)
     settings = _settings(layer_chunk, head_chunk)
     itemsize = 2 if bf16 else 4
     found: dict[str, Any] = {}

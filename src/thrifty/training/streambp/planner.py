@@ -40,8 +40,19 @@ class Shape:
 
     @classmethod
     def of(cls, config: Any) -> Shape:
-        """Read them from a Hugging Face configuration."""
+        """Read them from a Hugging Face configuration.
+
+        Raises:
+            ValueError: It describes no decoder with attention.
+        """
         text = config.get_text_config()
+        needed = ("num_attention_heads", "hidden_size", "num_hidden_layers", "vocab_size")
+        if missing := [name for name in needed if not isinstance(getattr(text, name, None), int)]:
+            raise ValueError(
+                f"config: expected a decoder with attention, but {type(config).__name__} has no {', '.join(missing)}"
+            )
+        if config.is_encoder_decoder:
+            raise ValueError(f"config: expected a decoder, but {type(config).__name__} has an encoder too")
         heads, d = text.num_attention_heads, text.hidden_size
         dim = getattr(text, "head_dim", None) or d // heads
         names = ("num_local_experts", "num_experts", "n_routed_experts")
@@ -150,6 +161,8 @@ def estimate_peak_memory(
     Source:
         arXiv 2506.03077, table 1 and section 3.
     """
+    if not 0 <= trained <= 1:
+        raise ValueError(f"trained: expected a share between 0 and 1, got {trained!r}")
     for name, value in (("batch", batch), ("length", length), ("itemsize", itemsize)):
         if value < 1:
             raise ValueError(f"{name}: expected a positive integer, got {value!r}")
