@@ -27,8 +27,8 @@ from thrifty.solvers.trees.instance.ranks import BELOW_ALL, MISSING
 from thrifty.solvers.trees.instance.solution import Solution
 from thrifty.solvers.trees.model.labels import leaf_errors, majority_shares
 from thrifty.solvers.trees.model.tree import Tree
-from thrifty.solvers.trees.small.brute import MAX_TREES, _with_tests, n_trees, tests_at
-from thrifty.solvers.trees.sweeps.moves import Place, Positions, Secondary, _fill_both
+from thrifty.solvers.trees.small.brute import MAX_TREES, n_trees, tests_at, with_tests
+from thrifty.solvers.trees.sweeps.moves import Place, Positions, Secondary, fill_both
 from thrifty.solvers.trees.sweeps.sweep import Points, empty_leaves
 
 _CHANGE = np.dtype("i4, i4, i4, ?, f8, f8, f8, f8, ?")
@@ -95,7 +95,7 @@ def solve_monotone_brute(problem: Problem, k: int, cst: ArrayLike) -> Solution:
     for size in range(k + 1):
         for chosen in combinations(problem.topology.cuts.tolist(), size):
             for tests in product(*(tests_at(problem, v) for v in chosen)):
-                cuts, evaluated = _with_tests(problem.cuts, chosen, tests), evaluated + 1
+                cuts, evaluated = with_tests(problem.cuts, chosen, tests), evaluated + 1
                 errors = problem.n_errors(cuts)
                 may_be_best = errors < best_errors - tolerance and problem.keeps_floors(cuts)
                 if may_be_best and is_monotone(problem, cuts, signs):
@@ -116,7 +116,7 @@ def _none_found(signs: NDArray[np.int8], k: int) -> ValueError:
 def _falls(problem: Problem, cuts: Cuts, signs: NDArray[np.int8]) -> NDArray[np.bool_]:
     """Pairs of leaves that are not monotone: ``b`` is reached from ``a`` and predicts less; ``[a, b]``."""
     topology, table, leaf, inner = problem.topology, problem.table, problem.leaf_of(cuts), problem.topology.cuts
-    threshold, counts = _thresholds(problem, cuts, leaf), topology.sum_up(problem.leaf_counts(leaf))
+    threshold, counts = problem.thresholds(cuts, leaf), topology.sum_up(problem.leaf_counts(leaf))
     label = majority_shares(topology, counts, old=problem.tree.labels).argmax(axis=1)[topology.leaves]
     falls: NDArray[np.bool_] = label[:, None] > label
     for j in np.unique(cuts.feature[inner]):
@@ -133,19 +133,6 @@ def _falls(problem: Problem, cuts: Cuts, signs: NDArray[np.int8]) -> NDArray[np.
         is_reached &= takes_values[:, None] & takes_values
         falls &= is_reached | (takes_missing[:, None] & takes_missing)
     return falls
-
-
-def _thresholds(problem: Problem, cuts: Cuts, leaf: NDArray[np.int32]) -> NDArray[np.float64]:
-    """The thresholds of `Problem.to_tree`, without the tree; ``[n_nodes]``."""
-    topology, table, was = problem.topology, problem.table, problem.cuts
-    threshold = problem.tree.threshold.copy()
-    for v in topology.cuts[((cuts.feature != was.feature) | (cuts.rank != was.rank))[topology.cuts]]:
-        j, rank = int(cuts.feature[v]), int(cuts.rank[v])
-        here = table.ranks[j, (leaf >= topology.leaf_start[v]) & (leaf < topology.leaf_stop[v])]
-        low, high = here[here <= rank].max(initial=BELOW_ALL), here[here > rank].min(initial=MISSING)
-        one_sided = low < 0 or high == MISSING
-        threshold[v] = table.threshold_at(j, rank) if one_sided else table.threshold_between(j, int(low), int(high))
-    return threshold
 
 
 def _climb(problem: Problem, signs: NDArray, secondary: Secondary, max_steps: float) -> tuple[Cuts, list[float], int]:
@@ -170,7 +157,7 @@ def _climb(problem: Problem, signs: NDArray, secondary: Secondary, max_steps: fl
 def _changes(problem: Problem, cuts: Cuts, falls: NDArray[np.bool_], below: float, secondary: Secondary) -> NDArray:
     """Every change of one cut that keeps the floors and makes fewer than ``below`` errors, best first (`_CHANGE`)."""
     topology, table, leaf = problem.topology, problem.table, problem.leaf_of(cuts)
-    threshold, counts, found = _thresholds(problem, cuts, leaf), problem.leaf_counts(leaf), [np.empty(0, dtype=_CHANGE)]
+    threshold, counts, found = problem.thresholds(cuts, leaf), problem.leaf_counts(leaf), [np.empty(0, dtype=_CHANGE)]
     errors, weight = leaf_errors(counts), counts.sum(axis=1)
     gini = weight - np.square(counts).sum(axis=1) / np.where(weight > 0, weight, 1.0)
     for v in topology.cuts:
@@ -224,12 +211,12 @@ def _changes_at(
         if j == problem.cuts.feature[v]:
             apart |= n_left == n_left[problem.cuts.rank[v] - BELOW_ALL]
         for side in (own_side, not own_side)[: 1 + (problem.turns_missing and lacks)]:
-            first, last = _fill_both(here, m, len(here) - m, side, False, *workspace)
+            first, last = fill_both(here, m, len(here) - m, side, False, *workspace)
             errors = kept[0] + work.error_left[n_left] + work.error_right[m - n_left]
             good = np.flatnonzero(apart & (errors < below) & (n_left >= first) & (n_left <= last))
             if len(good) == 0:
                 continue
-            _fill_both(here, m, len(here) - m, side, True, *workspace)
+            fill_both(here, m, len(here) - m, side, True, *workspace)
             p = n_left[good]
             change = np.zeros(len(good), dtype=_CHANGE)
             change["cut"], change["feature"], change["rank"], change["missing_left"] = v, j, tried[good], side

@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from thrifty.solvers.trees.instance.ranks import MISSING, RankTable, rank_table
+from thrifty.solvers.trees.instance.ranks import BELOW_ALL, MISSING, RankTable, rank_table
 from thrifty.solvers.trees.model.labels import leaf_errors
 from thrifty.solvers.trees.model.topology import Topology
 from thrifty.solvers.trees.model.tree import NO_FEATURE, Tree
@@ -131,28 +131,35 @@ class Problem:
         A changed cut's threshold is put midway between the two values nearest to it among the points that reach it
         (among all points, where those are on one side), which moves no training row. Other cuts keep theirs.
         """
-        topology, table = self.topology, self.table
-        leaf = self.leaf_of(cuts)
-        feature, threshold = self.tree.feature.copy(), self.tree.threshold.copy()
-        for v in self.changed(cuts):
-            j, rank = int(cuts.feature[v]), int(cuts.rank[v])
-            if j == self.cuts.feature[v] and rank == self.cuts.rank[v]:
-                continue  # only its missing direction turned
-            here = table.ranks[j, (leaf >= topology.leaf_start[v]) & (leaf < topology.leaf_stop[v])]
-            here = here[here != MISSING]
-            low = int(here[here <= rank].max(initial=-1))
-            high = int(here[here > rank].min(initial=MISSING))
-            feature[v] = table.columns[j]
-            one_sided = low < 0 or high == MISSING
-            threshold[v] = table.threshold_at(j, rank) if one_sided else table.threshold_between(j, low, high)
+        topology, leaf, feature = self.topology, self.leaf_of(cuts), self.tree.feature.copy()
+        moved_to = self._moved(cuts)
+        feature[moved_to] = self.table.columns[cuts.feature[moved_to]]
         moved = replace(
             self.tree,
             feature=feature,
-            threshold=threshold,
+            threshold=self.thresholds(cuts, leaf),
             missing_left=None if self.tree.missing_left is None else cuts.missing_left,
         )
         counts = topology.sum_up(self.leaf_counts(leaf))
         return moved.relabel(counts, topology.sum_up(self._rows(leaf)))
+
+    def thresholds(self, cuts: Cuts, leaf: NDArray[np.int32]) -> NDArray[np.float64]:
+        """The thresholds that :meth:`to_tree` puts, ``[n_nodes]``; ``leaf`` is the leaf of each point by these cuts."""
+        topology, table = self.topology, self.table
+        threshold = self.tree.threshold.copy()
+        for v in self._moved(cuts):
+            j, rank = int(cuts.feature[v]), int(cuts.rank[v])
+            here = table.ranks[j, (leaf >= topology.leaf_start[v]) & (leaf < topology.leaf_stop[v])]
+            low, high = here[here <= rank].max(initial=BELOW_ALL), here[here > rank].min(initial=MISSING)
+            one_sided = low < 0 or high == MISSING
+            threshold[v] = table.threshold_at(j, rank) if one_sided else table.threshold_between(j, int(low), int(high))
+        return threshold
+
+    def _moved(self, cuts: Cuts) -> NDArray[np.intp]:
+        """The cuts whose feature or rank is another than the given tree's; their missing direction does not count."""
+        nodes, was = self.topology.cuts, self.cuts
+        moved: NDArray[np.intp] = nodes[((cuts.feature != was.feature) | (cuts.rank != was.rank))[nodes]]
+        return moved
 
 
 def build_problem(

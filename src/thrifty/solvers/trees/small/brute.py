@@ -56,7 +56,7 @@ def solve_brute(problem: Problem, k: int) -> Solution:
     for size in range(1, k + 1):
         for chosen in combinations(problem.topology.cuts.tolist(), size):
             for tests in product(*(tests_at(problem, v) for v in chosen)):
-                cuts = _with_tests(problem.cuts, chosen, tests)
+                cuts = with_tests(problem.cuts, chosen, tests)
                 errors = problem.n_errors(cuts)
                 evaluated += 1
                 if errors < best_errors - problem.table.tolerance and problem.keeps_floors(cuts):
@@ -71,7 +71,8 @@ def solve_brute(problem: Problem, k: int) -> Solution:
     )
 
 
-def _with_tests(cuts: Cuts, chosen: tuple[int, ...], tests: tuple[Test, ...]) -> Cuts:
+def with_tests(cuts: Cuts, chosen: tuple[int, ...], tests: tuple[Test, ...]) -> Cuts:
+    """The cuts, with the given tests at the chosen ones."""
     for v, (feature, rank, missing_left) in zip(chosen, tests, strict=True):
         cuts = cuts.with_cut(v, feature, rank, missing_left)
     return cuts

@@ -117,7 +117,7 @@ def best_move(order, low, high, features, place, points, domain, leaf_left, leaf
         n_missing = len(here) - m
         for turn in range(2 if n_missing > 0 and place.turns_missing else 1):
             missing_left = place.missing_left != (turn == 1)
-            first, last = _fill_both(
+            first, last = fill_both(
                 here, m, n_missing, missing_left, False, place, points, leaf_left, leaf_right, leaves, floors, work
             )
             lowest = np.inf
@@ -127,7 +127,7 @@ def best_move(order, low, high, features, place, points, domain, leaf_left, leaf
             change = lowest - place.errors
             if not change < -ranking.tolerance or change > best[0] + ranking.tolerance:
                 continue
-            _fill_both(
+            fill_both(
                 here, m, n_missing, missing_left, True, place, points, leaf_left, leaf_right, leaves, floors, work
             )
             values = domain.values[domain.offset[j] : domain.offset[j + 1]]
@@ -156,7 +156,7 @@ def best_move(order, low, high, features, place, points, domain, leaf_left, leaf
 
 
 @njit(cache=True, nogil=True)
-def _fill_both(here, m, n_missing, missing_left, gini, place, points, leaf_left, leaf_right, leaves, floors, work):  # type: ignore[no-untyped-def]
+def fill_both(here, m, n_missing, missing_left, gini, place, points, leaf_left, leaf_right, leaves, floors, work):  # type: ignore[no-untyped-def]
     """Sweep both sides, for the errors or for the impurity, the missing values already on one of them.
 
     Returns:
