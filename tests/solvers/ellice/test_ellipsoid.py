@@ -159,7 +159,7 @@ def test_saved_and_loaded(cancer, tmp_path):
     np.testing.assert_array_equal(again.robust_logit(X), near.robust_logit(X))
     with pytest.raises(FileExistsError):
         near.save(path)
-    with pytest.raises(ValueError, match="saved ellipsoid does not hold"):
+    with pytest.raises(ValueError, match="which a saved or sharded ellipsoid does not hold"):
         again.coverage()
     (tmp_path / "no.npz").write_bytes(b"nothing")
     with pytest.raises(ValueError, match="is not a file that was saved here"):

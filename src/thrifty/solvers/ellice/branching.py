@@ -18,8 +18,8 @@ from thrifty.solvers.ellice.cone import (
     largest_radius,
     nearest,
 )
-from thrifty.solvers.ellice.constraints import Box, nearest_index
 from thrifty.solvers.ellice.problem import MARGIN, Answer, Problem, describe
+from thrifty.solvers.ellice.region import Box, nearest_index
 
 #: A relaxed category or integer counts as whole from here on.
 WHOLE = 1e-6

@@ -8,13 +8,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from thrifty.solvers.ellice.constraints import Constraints, nearest_index
+from thrifty.solvers.ellice.constraints import Constraints
 from thrifty.solvers.ellice.distances import changed_units
 from thrifty.solvers.ellice.ellipsoid import RashomonEllipsoid
 from thrifty.solvers.ellice.encoding import Encoded, Encoding
 from thrifty.solvers.ellice.logistic import with_constant
 from thrifty.solvers.ellice.problem import Answer, Problem
 from thrifty.solvers.ellice.reading import Reading
+from thrifty.solvers.ellice.region import nearest_index
 from thrifty.solvers.ellice.result import RecourseResult
 
 

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Sequence
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from thrifty.solvers.ellice.errors import EpsilonTooLargeError
 
 if TYPE_CHECKING:
     from thrifty.solvers.ellice.explainer import ElliCE
     from thrifty.solvers.ellice.reading import Reading
+
+#: Spreads of columns that differ by more than this make a plain distance meaningless.
+UNSCALED = 1e3
 
 
 def check_number(name: str, value: Any, what: str, *, least: float = -math.inf) -> None:
@@ -108,3 +115,16 @@ def check_attainable(epsilon: float, most: float) -> None:
     """
     if epsilon >= most:
         raise EpsilonTooLargeError(epsilon, most)
+
+
+def warn_if_unscaled(rows: NDArray[np.float64], weights: NDArray[np.float64]) -> None:
+    """Warn where the columns of the training table are so far apart in scale that a plain distance means little."""
+    spread = rows.std(axis=0) * np.sqrt(weights)
+    spread = spread[spread > 0]
+    if spread.size and spread.max() > UNSCALED * spread.min():
+        warnings.warn(
+            f"columns differ by a factor of {spread.max() / spread.min():.3g} in scale, so that a plain distance "
+            "means little; put a StandardScaler in the model's pipeline, or give feature_weights",
+            UserWarning,
+            stacklevel=3,
+        )

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from thrifty.solvers.ellice.constraints import Bounds, Choice, Constraints, Feature, Region, encoding_columns
+from thrifty.solvers.ellice.constraints import Bounds, Constraints, Feature
 from thrifty.solvers.ellice.encoding import Encoded, Encoding
+from thrifty.solvers.ellice.region import Choice, Region
 
 #: The paper's price of changing a category, under the mixed distance.
 GROUP_WEIGHT = 0.5
@@ -69,7 +70,7 @@ class _Compiler:
 
     def _number(self, feature: Feature, argument: str) -> int:
         """Return the encoded column of a numeric feature."""
-        column, positions = encoding_columns(self.encoding, feature, argument)
+        column, positions = _columns_of(self.encoding, feature, argument)
         if column in self.encoding.groups:
             raise ValueError(f"{argument} names {feature!r}, which is a category; it applies to numbers")
         if not positions:
@@ -84,11 +85,11 @@ class _Compiler:
             if given.features_to_vary != "all":
                 raise ValueError(f"features_to_vary is {given.features_to_vary!r}; it is a list of features or 'all'")
         else:
-            vary = {encoding_columns(self.encoding, f, "features_to_vary")[0] for f in given.features_to_vary}
+            vary = {_columns_of(self.encoding, f, "features_to_vary")[0] for f in given.features_to_vary}
             for column, positions in self.encoding.positions.items():
                 self.frozen[list(positions)] = column not in vary
         for feature in given.immutable:
-            self.frozen[list(encoding_columns(self.encoding, feature, "immutable")[1])] = True
+            self.frozen[list(_columns_of(self.encoding, feature, "immutable")[1])] = True
         for column, positions in self.encoding.positions.items():
             if len(positions) > 1 and column not in self.encoding.groups:
                 # The same number in several columns: they would have to move together.
@@ -96,7 +97,7 @@ class _Compiler:
 
     def _ranges(self) -> None:
         for feature, permitted in self.given.permitted_range.items():
-            column, _ = encoding_columns(self.encoding, feature, "permitted_range")
+            column, _ = _columns_of(self.encoding, feature, "permitted_range")
             if isinstance(permitted, str) or not hasattr(permitted, "__len__"):
                 raise ValueError(f"permitted_range of {feature!r} is {permitted!r}; it is (lowest, highest), or levels")
             if (group := self.encoding.groups.get(column)) is not None:
@@ -165,7 +166,7 @@ class _Compiler:
 
     def _weights(self) -> None:
         for feature, weight in self.given.feature_weights.items():
-            column, positions = encoding_columns(self.encoding, feature, "feature_weights")
+            column, positions = _columns_of(self.encoding, feature, "feature_weights")
             if not _is_number(weight) or not 0 < weight < math.inf:
                 raise ValueError(f"feature_weights of {feature!r} is {weight!r}; it is a positive number")
             self.weights[list(positions)] = weight
@@ -236,6 +237,16 @@ class _Compiler:
             on_encoded[:, j] = A[:, column] / self.encoding.slope[j]
             b = b + on_encoded[:, j] * self.encoding.offset[j]
         return on_encoded, b
+
+
+def _columns_of(encoding: Encoding, feature: Feature, argument: str) -> tuple[int, tuple[int, ...]]:
+    """Return a raw column's position and its encoded columns.
+
+    Raises:
+        ValueError: There is no such column, or the model ignores it.
+    """
+    column = encoding.column_of(feature, argument)
+    return column, encoding.positions.get(column, ())
 
 
 def _is_number(value: Any) -> bool:

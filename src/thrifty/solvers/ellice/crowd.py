@@ -14,10 +14,10 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Generator, Tensor
 
-from thrifty.solvers.ellice.constraints import Box, Choice
 from thrifty.solvers.ellice.distances import number_columns
 from thrifty.solvers.ellice.encoding import Encoded
 from thrifty.solvers.ellice.problem import MARGIN, Answer, Problem
+from thrifty.solvers.ellice.region import Box, Choice
 
 #: Logits that a category starts from: 0.1, and 1 for the person's level (the authors' values).
 START_OFF, START_ON = 0.1, 1.0

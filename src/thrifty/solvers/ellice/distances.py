@@ -12,8 +12,8 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import NDArray
 
-from thrifty.solvers.ellice.constraints import Region
 from thrifty.solvers.ellice.encoding import Encoded
+from thrifty.solvers.ellice.region import Region
 
 Distance = Literal["l2", "l1", "mixed", "sparse"]
 

@@ -10,14 +10,14 @@ from typing import Any, Literal
 import numpy as np
 from jaxtyping import Bool, Float
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import expit
 from sklearn.exceptions import NotFittedError
 
 from thrifty.solvers.ellice.checks import check_number
-from thrifty.solvers.ellice.geometry import Ellipsoid
+from thrifty.solvers.ellice.geometry import Ellipsoid, cholesky_of
 from thrifty.solvers.ellice.labels import as_array, class_codes, sign_of, threshold_logit
-from thrifty.solvers.ellice.logistic import hessian, minimise, objective, with_constant
+from thrifty.solvers.ellice.logistic import Total, alone, hessian, minimise, objective, slope, with_constant
 from thrifty.solvers.ellice.npz import read_npz, write_npz
+from thrifty.solvers.ellice.processes import over_processes
 from thrifty.solvers.ellice.reading import LARGEST, Reading, read_model
 
 EpsilonMode = Literal["absolute", "relative"]
@@ -70,7 +70,9 @@ class RashomonEllipsoid:
         self.epsilon_mode = epsilon_mode
         self.center = center
 
-    def fit(self, model: Any, X: Any, y: ArrayLike, *, head: Any = None, device: str = "cpu") -> RashomonEllipsoid:
+    def fit(
+        self, model: Any, X: Any, y: ArrayLike, *, head: Any = None, device: str = "cpu", sharded: bool = False
+    ) -> RashomonEllipsoid:
         """Build the ellipsoid of a fitted classifier.
 
         Args:
@@ -79,33 +81,38 @@ class RashomonEllipsoid:
             y: Its labels; ``[n]``.
             head: A network's linear layer, if it should not be looked for.
             device: Where a network computes.
+            sharded: ``X`` holds only this process's rows of the table; all processes of the default
+                ``torch.distributed`` group call this together, and all get the ellipsoid of the whole table.
 
         Raises:
             ValueError: A setting, the labels or the table will not do.
             TypeError: The model's last layer is not linear.
         """
-        return self.fit_reading(read_model(model, X, head=head, device=device), X, y)
+        return self.fit_reading(read_model(model, X, head=head, device=device), X, y, sharded=sharded)
 
-    def fit_reading(self, reading: Reading, X: Any, y: ArrayLike) -> RashomonEllipsoid:
+    def fit_reading(self, reading: Reading, X: Any, y: ArrayLike, *, sharded: bool = False) -> RashomonEllipsoid:
         """Build the ellipsoid of a model that has been read."""
         self._check()
         self.reading_: Reading | None = reading
         frame = reading.encoding.frame(X)
         self.classes_, codes = class_codes(y, reading.classes, len(frame))
-        self._build(reading.theta, reading.features(reading.encoding.encode(frame)), codes)
+        total = over_processes() if sharded else alone
+        self._build(reading.theta, reading.features(reading.encoding.encode(frame)), codes, total)
         if reading.kind == "linear" and self.center == "as_is":
-            self._warn_if_not_optimal()
+            self._warn_if_not_optimal(total)
+        if sharded:
+            self._rows, self._y = None, None  # a part of the table judges no model
         return self
 
-    def _warn_if_not_optimal(self) -> None:
+    def _warn_if_not_optimal(self, total: Total) -> None:
         """Say so where the centre itself is about as far from the objective's minimum as the models around it may be.
 
         By how much the objective is above its minimum is, to second order, half the squared Newton decrement.
         """
         ellipsoid, rows = self._fitted(), self._rows
         assert rows is not None
-        slope = rows.T @ (expit(rows @ ellipsoid.theta) - self._y) / len(rows) + self.l2 * ellipsoid.theta
-        above = 0.5 * float(np.square(ellipsoid.whitening @ slope).sum())
+        gradient = slope(ellipsoid.theta, rows, self._y, self.l2, total)
+        above = 0.5 * float(np.square(ellipsoid.whitening @ gradient).sum())
         if above > self.epsilon_ > 0:
             warnings.warn(
                 f"the model does not minimise the logistic objective with l2={self.l2}: it is about {above:.2g} above "
@@ -158,7 +165,9 @@ class RashomonEllipsoid:
         if self.center not in ("as_is", "refit"):
             raise ValueError(f"center is {self.center!r}; it is 'as_is' or 'refit'")
 
-    def _build(self, theta: NDArray[np.float64], features: Float[np.ndarray, "n p"], y: NDArray) -> None:
+    def _build(
+        self, theta: NDArray[np.float64], features: Float[np.ndarray, "n p"], y: NDArray, total: Total = alone
+    ) -> None:
         m = len(theta)
         if m > LARGEST:
             raise ValueError(
@@ -169,25 +178,9 @@ class RashomonEllipsoid:
         if self.center == "refit":
             if self.l2 == 0:
                 raise ValueError("l2 is 0; center='refit' needs a penalty, l2 > 0, to have a minimiser")
-            theta = minimise(rows, y, self.l2, start=theta)
-        H = hessian(theta, rows, self.l2)
-        try:
-            cholesky = np.linalg.cholesky(H)
-        except np.linalg.LinAlgError:
-            cholesky = np.zeros_like(H)
-        diagonal = np.diag(cholesky)
-        if diagonal.min() <= 1e-7 * np.sqrt(np.diag(H).max()):
-            raise ValueError(
-                f"l2 is {self.l2}; with it the Hessian is singular: choose a larger l2 (1e-3 in the paper)"
-            )
-        if float(np.trace(H)) < 2 * m * self.l2:
-            warnings.warn(
-                "the model is so sure of nearly all training rows (separable data, or too weak a penalty) that the "
-                f"ellipsoid is set by l2={self.l2} rather than by the data",
-                UserWarning,
-                stacklevel=4,
-            )
-        self.objective_ = objective(theta, rows, y, self.l2)
+            theta = minimise(rows, y, self.l2, start=theta, total=total)
+        cholesky = cholesky_of(hessian(theta, rows, self.l2, total), self.l2)
+        self.objective_ = objective(theta, rows, y, self.l2, total)
         self.epsilon_ = float(self.epsilon * (self.objective_ if self.epsilon_mode == "relative" else 1.0))
         self.ellipsoid_ = Ellipsoid(theta, cholesky, self.epsilon_)
         self._rows, self._y = rows, y
@@ -246,11 +239,22 @@ class RashomonEllipsoid:
         ellipsoid = self._fitted()
         if self._rows is None:
             raise ValueError(
-                "coverage needs the training features, which a saved ellipsoid does not hold; fit it again"
+                "coverage needs the training features, which a saved or sharded ellipsoid does not hold; fit it on "
+                "the whole table"
             )
         bound = self.objective_ + ellipsoid.epsilon + 1e-12
         drawn = self.sample(k, on_surface, random_state)
         return float(np.mean([objective(theta, self._rows, self._y, self.l2) <= bound for theta in drawn]))
+
+    def with_epsilon(self, epsilon: float) -> RashomonEllipsoid:
+        """A fitted copy with another absolute tolerance; nothing is computed again."""
+        made = RashomonEllipsoid(epsilon, self.l2, "absolute", self.center)
+        made._check()
+        fitted = self._fitted()
+        made.__dict__.update({name: value for name, value in self.__dict__.items() if name not in made.__dict__})
+        made.epsilon_ = float(epsilon)
+        made.ellipsoid_ = fitted.with_epsilon(float(epsilon))
+        return made
 
     def sign_of(self, target: Any) -> int:
         """Return +1 for class 1 and −1 for class 0.

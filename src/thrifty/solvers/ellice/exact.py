@@ -14,10 +14,10 @@ from jaxtyping import Bool, Float
 from numpy.typing import NDArray
 
 from thrifty.solvers.ellice.branching import Effort, Row, branch_and_bound
-from thrifty.solvers.ellice.constraints import Box
 from thrifty.solvers.ellice.encoding import Encoded
 from thrifty.solvers.ellice.problem import MARGIN, Answer, Problem
 from thrifty.solvers.ellice.projection import Projector
+from thrifty.solvers.ellice.region import Box
 
 
 def solve_exact(problem: Problem, rows: Encoded, effort: Effort) -> list[Answer]:

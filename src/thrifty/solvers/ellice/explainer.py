@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import time
-import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,30 +14,26 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.exceptions import NotFittedError
 
-from thrifty._common.extras import require
-from thrifty.solvers.ellice import saving, supports
-from thrifty.solvers.ellice.branching import Effort
+from thrifty.solvers.ellice import saving
 from thrifty.solvers.ellice.certifying import certify
-from thrifty.solvers.ellice.checks import check_attainable, check_settings, check_whole, method_for
+from thrifty.solvers.ellice.checks import check_attainable, check_settings, check_whole, method_for, warn_if_unscaled
 from thrifty.solvers.ellice.compile import compile_constraints
 from thrifty.solvers.ellice.cone import Solver
-from thrifty.solvers.ellice.constraints import Bounds, Constraints, Feature, Region
+from thrifty.solvers.ellice.constraints import Bounds, Constraints, Feature
 from thrifty.solvers.ellice.distances import Distance
 from thrifty.solvers.ellice.ellipsoid import Center, EpsilonMode, RashomonEllipsoid
 from thrifty.solvers.ellice.encoding import Encoded
-from thrifty.solvers.ellice.exact import solve_exact, solve_on_true_set
 from thrifty.solvers.ellice.labels import threshold_logit
-from thrifty.solvers.ellice.nearest import Candidates, nearest_known, solve_nearest
-from thrifty.solvers.ellice.problem import Answer, Preset, Problem, SolveAll, already_valid
+from thrifty.solvers.ellice.nearest import Candidates
+from thrifty.solvers.ellice.problem import Answer, Preset, Problem
+from thrifty.solvers.ellice.processes import range_over_processes
 from thrifty.solvers.ellice.reading import read_model
+from thrifty.solvers.ellice.region import Region
 from thrifty.solvers.ellice.result import RecourseResult
+from thrifty.solvers.ellice.solving import solve
 from thrifty.solvers.ellice.supports import Sparsity
-from thrifty.solvers.ellice.true_rashomon import worst_true_model
 
 Method = Literal["auto", "exact", "gradient", "data"]
-
-#: Spreads of columns that differ by more than this make a plain distance meaningless.
-UNSCALED = 1e3
 
 
 class ElliCE:
@@ -141,13 +136,15 @@ class ElliCE:
         self.device = device
         self.random_state = random_state
 
-    def fit(self, X: Any, y: ArrayLike, *, candidates: Any = None) -> ElliCE:
+    def fit(self, X: Any, y: ArrayLike, *, candidates: Any = None, sharded: bool = False) -> ElliCE:
         """Build the ellipsoid and compile the constraints.
 
         Args:
             X: The model's training table, raw; a DataFrame or ``[n, columns]``.
             y: Its labels; ``[n]``.
             candidates: Rows that ``method="data"`` chooses from; by default ``X``.
+            sharded: ``X`` holds only this process's rows of the table; all processes of the default
+                ``torch.distributed`` group call this together. Candidates stay each process's own.
 
         Raises:
             ValueError: A setting, a constraint or the table will not do; the message names it.
@@ -158,14 +155,16 @@ class ElliCE:
         self.reading_ = read_model(self.model, X, head=self.head, device=self.device)
         self.method_ = method_for(self, self.reading_)
         self.rashomon_ = RashomonEllipsoid(self.epsilon, self.l2, self.epsilon_mode, self.center)
-        self.rashomon_.fit_reading(self.reading_, X, y)
+        self.rashomon_.fit_reading(self.reading_, X, y, sharded=sharded)
         self.classes_ = self.rashomon_.classes_
         encoding = self.reading_.encoding
         self.training_: Encoded = encoding.encode(encoding.frame(X))
+        ends = np.stack([self.training_.min(axis=0), self.training_.max(axis=0)])
+        self.range_: Encoded = range_over_processes(ends) if sharded else ends
         pool = self.training_ if candidates is None else encoding.encode(encoding.frame(candidates, "candidates"))
         self.candidates_ = Candidates(pool, self.reading_.features(pool))
         self.region_ = self._region(self.constraints or Constraints())
-        self._warn_if_unscaled()
+        warn_if_unscaled(self.training_, self.region_.weights)
         for sign in self._wanted_signs():
             self._check_attainable(sign)
         return self
@@ -209,7 +208,7 @@ class ElliCE:
         for sign, problem in problems.items():
             self._check_attainable(sign)
             mine = np.flatnonzero(signs == sign)
-            for i, found in zip(mine, self._solve(problem, rows[mine], k), strict=True):
+            for i, found in zip(mine, solve(self, problem, rows[mine], k), strict=True):
                 answers[i] = found
         given = self.constraints if constraints is None else constraints
         return certify(
@@ -245,11 +244,7 @@ class ElliCE:
         made = ElliCE(self.model, **{**self._settings(), "epsilon": epsilon, "epsilon_mode": "absolute"})
         check_settings(made)
         made.__dict__.update({name: value for name, value in self.__dict__.items() if name.endswith("_")})
-        made.rashomon_ = RashomonEllipsoid(epsilon, self.l2, "absolute", self.center)
-        made.rashomon_.__dict__.update({k: v for k, v in self.rashomon_.__dict__.items() if k.endswith("_")})
-        made.rashomon_._rows, made.rashomon_._y = self.rashomon_._rows, self.rashomon_._y
-        made.rashomon_.epsilon_ = float(epsilon)
-        made.rashomon_.ellipsoid_ = self.rashomon_.ellipsoid_.with_epsilon(float(epsilon))
+        made.rashomon_ = self.rashomon_.with_epsilon(epsilon)
         return made
 
     def save(self, path: str | os.PathLike[str], *, force: bool = False) -> Path:
@@ -277,17 +272,6 @@ class ElliCE:
         most = self.rashomon_.ellipsoid_.max_epsilon(sign, threshold_logit(self.threshold))
         check_attainable(self.rashomon_.ellipsoid_.epsilon, most)
 
-    def _warn_if_unscaled(self) -> None:
-        spread = self.training_.std(axis=0) * np.sqrt(self.region_.weights)
-        spread = spread[spread > 0]
-        if spread.size and spread.max() > UNSCALED * spread.min():
-            warnings.warn(
-                f"columns differ by a factor of {spread.max() / spread.min():.3g} in scale, so that a plain distance "
-                "means little; put a StandardScaler in the model's pipeline, or give feature_weights",
-                UserWarning,
-                stacklevel=3,
-            )
-
     # -- the pieces of a call
 
     def _wanted_signs(self) -> list[int]:
@@ -302,7 +286,7 @@ class ElliCE:
         return np.full(len(frame), self.rashomon_.sign_of(target))
 
     def _region(self, constraints: Constraints) -> Region:
-        return compile_constraints(constraints, self.reading_.encoding, self.training_, bounds=self.bounds)
+        return compile_constraints(constraints, self.reading_.encoding, self.range_, bounds=self.bounds)
 
     def _problem(self, sign: int, region: Region) -> Problem:
         deployed = self.reading_.theta if self.center == "refit" else None
@@ -316,64 +300,9 @@ class ElliCE:
             deployed,
         )
 
-    def _solve(self, problem: Problem, rows: Encoded, k: int) -> list[list[Answer]]:
-        valid = already_valid(problem, rows)
-        if self.certify == "rashomon":
-            worst = self._worst_true_model(problem.sign)
-            for i in np.flatnonzero(valid):
-                valid[i] = problem.sign * (np.append(rows[i], 1.0) @ worst(rows[i]) - problem.threshold) >= 0
-        answers: list[list[Answer]] = [
-            [Answer(row, "already_valid")] if ok else [] for row, ok in zip(rows, valid, strict=True)
-        ]
-        open_ = np.flatnonzero(~valid)
-        if not len(open_):
-            return answers
-        if self.method_ == "data":
-            for i, found in zip(open_, solve_nearest(problem, rows[open_], self.candidates_, k), strict=True):
-                answers[i] = found
-            return answers
-        solve = self._solver()
-        for i, first in zip(open_, solve(problem, rows[open_]), strict=True):
-            answers[i] = supports.alternatives(solve, problem, rows[i], first, k)
-        return answers
-
-    def _solver(self) -> SolveAll:
-        if self.method_ == "exact":
-            effort = Effort(self.solver, self.max_combinations)
-            if self.certify == "rashomon":
-                return lambda problem, rows: [
-                    solve_on_true_set(problem, row, effort, self._worst_true_model(problem.sign)) for row in rows
-                ]
-            if self.sparsity is None:
-                return partial(solve_exact, effort=effort)
-            return lambda problem, rows: [supports.solve_sparse(problem, row, self.sparsity, effort) for row in rows]
-        require("torch", extra="torch")
-        from thrifty.solvers.ellice import gradient
-
-        descent = gradient.Descent(preset=self.preset, n_restarts=self.n_restarts)
-        seed = 0 if self.random_state is None else self.random_state
-        if self.sparsity is None:
-            return lambda problem, rows: gradient.solve_gradient(
-                problem, rows, descent, seed, known=nearest_known(problem, rows, self.candidates_)
-            )
-        most = None if self.sparsity == "min" else int(self.sparsity)
-        return lambda problem, rows: gradient.solve_sparse_gradient(problem, rows, most, descent, seed)
-
-    def _worst_true_model(self, sign: int) -> Callable[[NDArray[np.float64]], NDArray[np.float64]]:
-        rashomon = self.rashomon_
-        if rashomon._rows is None:
-            raise ValueError("certify='rashomon' needs the training labels; a saved explainer lacks them: fit again")
-        bound = rashomon.objective_ + rashomon.ellipsoid_.epsilon
-        training, y, theta = rashomon._rows, rashomon._y, rashomon.ellipsoid_.theta
-        return lambda row: worst_true_model(np.append(row, 1.0), sign, training, y, self.l2, bound, theta)
-
     def _settings(self) -> dict[str, Any]:
-        names = (
-            "epsilon", "method", "target", "threshold", "constraints", "distance", "sparsity", "n_counterfactuals",
-            "bounds", "l2", "epsilon_mode", "center", "certify", "solver", "max_combinations", "preset", "n_restarts",
-            "head", "device", "random_state",
-        )  # fmt: skip
-        return {name: getattr(self, name) for name in names}
+        names = inspect.signature(type(self).__init__).parameters
+        return {name: getattr(self, name) for name in names if name not in ("self", "model")}
 
 
 def _is_opposite(target: Any) -> bool:

@@ -9,6 +9,7 @@ the exact attainability for one class follow from them (see the docstrings).
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -119,3 +120,25 @@ class Ellipsoid:
         """Return √(2ε) L⁻¹, whose product with x̃ has the norm that is taken off the logit."""
         scaled: NDArray[np.float64] = np.sqrt(2 * self.epsilon) * self.whitening
         return scaled
+
+
+def cholesky_of(H: Float[np.ndarray, "m m"], l2: float) -> Float[np.ndarray, "m m"]:
+    """Return the Cholesky factor L of a Hessian H = LLᵀ; warn where it is little more than the penalty's λI.
+
+    Raises:
+        ValueError: H is singular.
+    """
+    try:
+        cholesky = np.linalg.cholesky(H)
+    except np.linalg.LinAlgError:
+        cholesky = np.zeros_like(H)
+    if np.diag(cholesky).min() <= 1e-7 * np.sqrt(np.diag(H).max()):
+        raise ValueError(f"l2 is {l2}; with it the Hessian is singular: choose a larger l2 (1e-3 in the paper)")
+    if float(np.trace(H)) < 2 * len(H) * l2:
+        warnings.warn(
+            "the model is so sure of nearly all training rows (separable data, or too weak a penalty) that the "
+            f"ellipsoid is set by l2={l2} rather than by the data",
+            UserWarning,
+            stacklevel=5,
+        )
+    return np.asarray(cholesky)

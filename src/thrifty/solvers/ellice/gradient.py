@@ -1,9 +1,8 @@
 """Recourse by gradients, for networks: the paper's continuous generator, all persons in one tensor.
 
 ``library`` and ``paper`` follow the authors' two programs, which stop at the first certified point and never look at
-the distance. ``closest``, the default, begins like ``library`` (or at a certified row of the table, where that is nearer
-or the descent finds none), then minimises the distance under the constraint by an augmented Lagrangian, and ends with a
-bisection on the way back to the person.
+the distance. ``closest``, the default, begins like ``library``, and at the nearest certified rows of the table; from
+each it minimises the distance under the constraint by an augmented Lagrangian, and bisects the way back to the person.
 
 Whether a point is certified is always asked of the *rounded* point, in float64. Where the authors' library averages
 gradients at the two neighbouring allowed values, the straight-through gradient at the rounded value is used here.
@@ -22,6 +21,9 @@ from torch.nn.functional import softplus
 from thrifty.solvers.ellice.crowd import Crowd
 from thrifty.solvers.ellice.encoding import Encoded
 from thrifty.solvers.ellice.problem import Answer, Preset, Problem
+
+#: Certified rows of the table that ``"closest"`` begins from, besides the person's own row.
+KNOWN_STARTS = 3
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,7 @@ def solve_gradient(
     descent: Descent,
     seed: int = 0,
     frozen: Bool[np.ndarray, "n d"] | None = None,
-    known: Encoded | None = None,
+    known: Float[np.ndarray, "n k d"] | None = None,
 ) -> list[Answer]:
     """Return a certified row for every person.
 
@@ -63,8 +65,7 @@ def solve_gradient(
         descent: How.
         seed: Of Gumbel noise and restarts.
         frozen: Columns that each person must keep besides those of the region.
-        known: For each person a certified row to begin from where the descent ends farther away, or nowhere (NaN:
-            none); ``"closest"`` only.
+        known: For each person certified rows to shorten the way from as well (NaN: none); ``"closest"`` only.
 
     Returns:
         One answer a person: ``"feasible"``, or ``"not_found"``. Nearest is never claimed.
@@ -75,9 +76,14 @@ def solve_gradient(
     generator = torch.Generator().manual_seed(seed)
     for at in range(0, len(rows), descent.batch_size):
         piece = slice(at, at + descent.batch_size)
-        crowd = Crowd(problem, rows[piece], None if frozen is None else frozen[piece])
-        best = search(crowd, descent, generator, None if known is None else known[piece])
-        answers += [crowd.answer(i, best[i]) for i in range(len(best))]
+        answers += search(
+            problem,
+            rows[piece],
+            descent,
+            generator,
+            None if frozen is None else frozen[piece],
+            None if known is None or descent.preset != "closest" else known[piece],
+        )
     return answers
 
 
@@ -127,42 +133,57 @@ def solve_sparse_gradient(
 
 
 def search(
-    crowd: Crowd, descent: Descent, generator: Generator, known: Encoded | None = None
-) -> list[Float[np.ndarray, " d"] | None]:
-    """Run a preset from every start; return each person's nearest certified row."""
-    n = len(crowd.rows)
-    best = crowd.origin.clone()
-    far = torch.full((n,), float("inf"), dtype=torch.float64, device=crowd.device)
-    for restart in range(descent.n_restarts):
-        values = crowd.start()
-        if restart:
-            noise = torch.randn(values.shape, generator=generator, dtype=torch.float64).to(crowd.device)
-            values = crowd.project(values + 0.5 * noise)
-        found, done = first_certified(crowd, descent, generator, values)
-        if descent.preset == "closest":
-            if known is not None:
-                found, done = nearer_of(crowd, found, done, known)
-            found = shorten(crowd, found, done, descent, generator)
-            found = walk_back(crowd, found, done, descent.halvings)
-        distance = crowd.far(found)
-        nearer = done & (distance < far)
-        best[nearer], far[nearer] = found[nearer], distance[nearer]
-    return [best[i].cpu().numpy() if bool(far[i] < float("inf")) else None for i in range(n)]
+    problem: Problem,
+    rows: Encoded,
+    descent: Descent,
+    generator: Generator,
+    frozen: Bool[np.ndarray, "n d"] | None,
+    known: Float[np.ndarray, "n k d"] | None,
+) -> list[Answer]:
+    """Run a preset from every start, all starts of all persons in one tensor; return each person's nearest answer."""
+    n, starts = len(rows), descent.n_restarts + (0 if known is None else known.shape[1])
+    # Start by start: all persons from their own row, all from a point around it (restarts), all from a known row.
+    crowd = Crowd(problem, np.tile(rows, (starts, 1)), None if frozen is None else np.tile(frozen, (starts, 1)))
+    values = crowd.start()
+    again = slice(n, descent.n_restarts * n)
+    noise = torch.randn(values[again].shape, generator=generator, dtype=torch.float64).to(crowd.device)
+    values[again] += 0.5 * noise
+    given = torch.full_like(values, float("nan"))
+    if known is not None:
+        given[descent.n_restarts * n :] = crowd.tensor(known.swapaxes(0, 1).reshape(-1, rows.shape[1]))
+    found, done = first_certified(crowd, descent, generator, values, given)
+    if descent.preset == "closest":
+        found = shorten(crowd, found, done, descent)
+        found = walk_back(crowd, found, done, descent.halvings)
+    far = torch.where(done, crowd.far(found), float("inf")).reshape(starts, n)
+    best = far.argmin(0)
+    nearest = found.reshape(starts, n, -1)[best, torch.arange(n, device=best.device)].cpu().numpy()
+    reached = far.isfinite().any(0).tolist()
+    return [crowd.answer(i, nearest[i] if reached[i] else None) for i in range(n)]
 
 
-def first_certified(crowd: Crowd, descent: Descent, generator: Generator, values: Tensor) -> tuple[Tensor, Tensor]:
-    """Descend until certified, each person for themselves; return rounded rows and who has arrived."""
+def first_certified(
+    crowd: Crowd, descent: Descent, generator: Generator, values: Tensor, given: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """Descend until certified, each person for themselves; return rounded rows and who has arrived.
+
+    Whose ``given`` row is certified has arrived there; whose row is NaN begins at ``values``; nobody else moves.
+    """
     paper = descent.preset == "paper"
     patience = 100 if paper else 50
     values = crowd.project(values).requires_grad_(True)
     adam = torch.optim.Adam([values], lr=descent.lr)
     found = crowd.rounded(values)
+    idle = torch.zeros_like(crowd.blocked)
+    if given is not None:
+        idle = ~given.isnan().any(1)
+        found = torch.where(idle[:, None], given, found)
     done = crowd.certified(found)
     best = torch.full((len(values),), -float("inf"), dtype=torch.float64, device=crowd.device)
     since = torch.zeros(len(values), device=crowd.device)
     has_choices = bool(crowd.problem.region.choices)
     for _ in range(descent.max_steps):
-        active = ~done & (since < patience) & ~crowd.blocked
+        active = ~done & ~idle & (since < patience) & ~crowd.blocked
         if not bool(active.any()):
             break
         adam.zero_grad()
@@ -198,15 +219,7 @@ def first_certified(crowd: Crowd, descent: Descent, generator: Generator, values
     return found, done
 
 
-def nearer_of(crowd: Crowd, found: Tensor, done: Tensor, known: Encoded) -> tuple[Tensor, Tensor]:
-    """Return for each person the nearer of the row that was found and a known one, and who has any."""
-    rows = crowd.tensor(known)
-    has = crowd.certified(rows) & ~rows.isnan().any(1)
-    pick = has & (~done | (crowd.far(rows) < crowd.far(found)))
-    return torch.where(pick[:, None], rows, found), done | has
-
-
-def shorten(crowd: Crowd, found: Tensor, done: Tensor, descent: Descent, generator: Generator) -> Tensor:
+def shorten(crowd: Crowd, found: Tensor, done: Tensor, descent: Descent) -> Tensor:
     """Minimise the distance subject to slack ≥ 0 by an augmented Lagrangian; keep the nearest certified iterate."""
     if not bool(done.any()):
         return found

@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 from scipy.spatial import KDTree
 from scipy.spatial.distance import cdist
 
-from thrifty.solvers.ellice.constraints import Region
 from thrifty.solvers.ellice.distances import distances
 from thrifty.solvers.ellice.encoding import Encoded
 from thrifty.solvers.ellice.geometry import Ellipsoid
 from thrifty.solvers.ellice.logistic import with_constant
 from thrifty.solvers.ellice.problem import Answer, Problem, describe
+from thrifty.solvers.ellice.region import Region
 
 #: Up to this many columns a k-d tree looks at a small part of its points only.
 TREE_COLUMNS = 10
@@ -114,10 +114,14 @@ def solve_nearest(problem: Problem, rows: Encoded, candidates: Candidates, k: in
     return answers
 
 
-def nearest_known(problem: Problem, rows: Encoded, candidates: Candidates) -> Encoded:
-    """Return for every person the nearest certified candidate within the limits; NaN where there is none."""
-    found = [answers[0].row for answers in solve_nearest(problem, rows, candidates)]
-    return np.array([np.full(rows.shape[1], np.nan) if row is None else row for row in found]).reshape(rows.shape)
+def nearest_known(problem: Problem, rows: Encoded, candidates: Candidates, k: int) -> Float[np.ndarray, "n k d"]:
+    """Return for every person the ``k`` nearest certified candidates within the limits; NaN where there are fewer."""
+    found = np.full((len(rows), k, rows.shape[1]), np.nan)
+    for i, answers in enumerate(solve_nearest(problem, rows, candidates, k)):
+        for place, answer in enumerate(answers):
+            if answer.row is not None:
+                found[i, place] = answer.row
+    return found
 
 
 def _nearest(problem: Problem, rows: Encoded, known: Encoded, candidates: Candidates, k: int) -> list[NDArray[np.intp]]:

@@ -10,12 +10,12 @@ import numpy as np
 from jaxtyping import Bool, Float
 from numpy.typing import NDArray
 
-from thrifty.solvers.ellice.constraints import Region
 from thrifty.solvers.ellice.distances import Distance, distances
 from thrifty.solvers.ellice.encoding import Encoded
 from thrifty.solvers.ellice.geometry import Ellipsoid
 from thrifty.solvers.ellice.logistic import with_constant
 from thrifty.solvers.ellice.reading import Reading
+from thrifty.solvers.ellice.region import Region
 
 #: Of gradients; here because settings name it where torch need not be.
 Preset = Literal["closest", "library", "paper"]

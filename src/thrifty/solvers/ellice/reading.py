@@ -21,8 +21,9 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
 from thrifty._common.extras import require
-from thrifty.solvers.ellice.encoding import Encoded, Encoding, dense, names_of
+from thrifty.solvers.ellice.encoding import Encoded, Encoding
 from thrifty.solvers.ellice.errors import UnsupportedModelError
+from thrifty.solvers.ellice.frames import dense, names_of
 from thrifty.solvers.ellice.logistic import Theta
 from thrifty.solvers.ellice.pipelines import OpaqueStepError, read_steps
 

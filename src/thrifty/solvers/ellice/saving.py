@@ -52,6 +52,7 @@ def save(explainer: ElliCE, path: str | os.PathLike[str], *, force: bool) -> Pat
         "cholesky": ellipsoid.cholesky,
         "deployed": explainer.reading_.theta,
         "training": explainer.training_,
+        "range": explainer.range_,
         "candidates": explainer.candidates_.rows,
     }
     return write_npz(path, facts, arrays, force=force)
@@ -82,7 +83,8 @@ def load(kind: type[ElliCE], path: str | os.PathLike[str], model: Any) -> ElliCE
     rashomon.reading_, rashomon._rows, rashomon._y = made.reading_, None, None
     rashomon.classes_, rashomon.objective_, rashomon.epsilon_ = classes, facts["objective"], facts["epsilon"]
     rashomon.ellipsoid_ = Ellipsoid(arrays["theta"], arrays["cholesky"], facts["epsilon"])
-    made.rashomon_, made.classes_, made.training_ = rashomon, classes, arrays["training"]
+    made.rashomon_, made.classes_ = rashomon, classes
+    made.training_, made.range_ = arrays["training"], arrays["range"]
     made.candidates_ = Candidates(arrays["candidates"], made.reading_.features(arrays["candidates"]))
     made.region_ = made._region(made.constraints or Constraints())
     return made

@@ -1,14 +1,13 @@
-"""Few changes, and different ones: searches over which features may change.
+"""Few changes: searches over which features may change.
 
 For linear models, in place of the paper's Algorithm 3 (which orders features by summed gradients): g₁ is concave, so a
 tangent at any point bounds it from above by a sum over features. That proves how many features are needed at least,
 and rules out most sets. What is left is solved exactly, or, if that is too much, a greedy set is made smaller and then
-extended. :func:`alternatives` gives answers with different sets of changed features, for any solver.
+extended.
 """
 
 from __future__ import annotations
 
-import heapq
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,9 +19,8 @@ from numpy.typing import NDArray
 
 from thrifty.solvers.ellice.branching import Effort, Row, branch_and_bound
 from thrifty.solvers.ellice.checks import check_whole
-from thrifty.solvers.ellice.distances import changed_units
 from thrifty.solvers.ellice.exact import nearest_single_change, solve_exact
-from thrifty.solvers.ellice.problem import MARGIN, Answer, Problem, SolveAll
+from thrifty.solvers.ellice.problem import MARGIN, Answer, Problem
 
 Sparsity = int | Literal["min"] | None
 Support = tuple[int, ...]
@@ -288,50 +286,3 @@ def _count(n: int, k: int) -> int:
     for i in range(k):
         count = count * (n - i) // (i + 1)
     return count
-
-
-def alternatives(solve: SolveAll, problem: Problem, row: Row, first: Answer, k: int) -> list[Answer]:
-    """Return up to ``k`` answers that change different sets of features, nearest first.
-
-    Each answer is solved again without one of the features that it changes; the nearest of all results comes next.
-
-    Args:
-        solve: The solver.
-        problem: The problem.
-        row: One encoded person.
-        first: The answer without further limits.
-        k: How many.
-    """
-    if first.row is None or k == 1:
-        return [first]
-    units = [np.array(unit) for unit in problem.region.units]
-    found: list[Answer] = []
-    seen_supports: set[Support] = set()
-    tried: set[frozenset[int]] = {frozenset()}
-    order = itertools.count()
-
-    def far(answer: Answer) -> float:
-        assert answer.row is not None
-        return float(problem.distance_of(answer.row[None], row)[0])
-
-    heap = [(far(first), next(order), first, frozenset[int]())]
-    while heap and len(found) < k:
-        _, _, answer, banned = heapq.heappop(heap)
-        assert answer.row is not None
-        support = tuple(np.flatnonzero(changed_units(answer.row[None], row, problem.region)[0]).tolist())
-        if support not in seen_supports:
-            seen_supports.add(support)
-            found.append(answer)
-        if len(found) == k:
-            break
-        moved = np.abs(answer.row - row)
-        largest = sorted(support, key=lambda u, moved=moved: -float(moved[units[u]].max()))[:4]  # type: ignore[misc]
-        for unit in largest:
-            without = banned | {unit}
-            if without in tried:
-                continue
-            tried.add(without)
-            child = solve(problem.without(np.concatenate([units[u] for u in without])), row[None])[0]
-            if child.row is not None:
-                heapq.heappush(heap, (far(child), next(order), child, without))
-    return found

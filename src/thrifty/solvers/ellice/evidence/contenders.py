@@ -11,6 +11,7 @@ import sys
 import warnings
 import zipfile
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -61,13 +62,31 @@ def library(
     return answer
 
 
-def dice(model: Any, X: Rows, y: np.ndarray) -> Any:
-    """Return a function from rows to answers: DiCE's random search on the scikit-learn model."""
+def library_is_installed() -> bool:
+    """Tell whether the authors' package can be imported."""
+    return find_spec("ellice") is not None
+
+
+def dice(model: Any, X: Rows, y: np.ndarray, *, method: str = "random") -> Any:
+    """Return a function from rows to answers by DiCE.
+
+    Args:
+        model: A linear scikit-learn model.
+        X: Its training table.
+        y: Its labels.
+        method: ``"random"`` search on the model itself, or ``"gradient"`` on the same model as a torch network.
+    """
     dice_ml = import_module("dice_ml")
     names = [f"x{j}" for j in range(X.shape[1])]
     frame = pd.DataFrame(X, columns=names).assign(target=y)
     data = dice_ml.Data(dataframe=frame, continuous_features=names, outcome_name="target")
-    explainer = dice_ml.Dice(data, dice_ml.Model(model=_Named(model, names), backend="sklearn"), method="random")
+    if method == "gradient":
+        wrapped = dice_ml.Model(model=_as_network(model, X), backend="PYT", func="ohe-min-max")
+    else:
+        wrapped = dice_ml.Model(model=_Named(model, names), backend="sklearn")
+    with contextlib.redirect_stdout(io.StringIO()):
+        explainer = dice_ml.Dice(data, wrapped, method=method)
+    options = {"random_seed": 0} if method == "random" else {}
 
     def answer(rows: Rows) -> Rows:
         with (
@@ -77,7 +96,7 @@ def dice(model: Any, X: Rows, y: np.ndarray) -> Any:
         ):
             warnings.simplefilter("ignore")
             found = explainer.generate_counterfactuals(
-                pd.DataFrame(rows, columns=names), total_CFs=1, desired_class=1, random_seed=0, verbose=False
+                pd.DataFrame(rows, columns=names), total_CFs=1, desired_class=1, verbose=False, **options
             )
         answers = np.full_like(rows, np.nan)
         for i, example in enumerate(found.cf_examples_list):
@@ -86,6 +105,17 @@ def dice(model: Any, X: Rows, y: np.ndarray) -> Any:
         return answers
 
     return answer
+
+
+def _as_network(model: Any, X: Rows) -> Any:
+    """Return a linear model as DiCE's gradients want it: a torch network from columns in [0, 1] to a probability."""
+    torch = import_module("torch")
+    low, span = X.min(axis=0), X.max(axis=0) - X.min(axis=0)
+    layer = torch.nn.Linear(X.shape[1], 1)
+    with torch.no_grad():
+        layer.weight.copy_(torch.as_tensor(model.coef_ * span))
+        layer.bias.fill_(float(model.intercept_[0] + model.coef_[0] @ low))
+    return torch.nn.Sequential(layer, torch.nn.Sigmoid())
 
 
 class _Named:
@@ -102,11 +132,22 @@ class _Named:
         return self.model.predict_proba(np.asarray(frame[self.names], dtype=float))
 
 
-def rocelib_roar(theta: Float[np.ndarray, " m"], rows: Rows, delta: float) -> tuple[Rows, float]:
-    """Return ROAR's answers by ``rocelib`` and its seconds; it is unzipped, and imported in a process of its own.
+def rocelib(
+    method: str, theta: Float[np.ndarray, " m"], rows: Rows, pool: Rows, delta: float, **options: Any
+) -> tuple[Rows, float]:
+    """Return a rival's answers by ``rocelib`` and its seconds; it is unzipped, and imported in a process of its own.
+
+    Args:
+        method: ``"ROAR"``, ``"RNCE"`` (Δ-robust neighbours) or ``"PROPLACE"``.
+        theta: A linear model.
+        rows: Whom to answer.
+        pool: The training table.
+        delta: δ.
+        options: What else the method takes.
 
     Raises:
         thrifty.bench.carried.UnavailableError: The package is not in the cache.
+        ImportError: The method needs a package that is not installed.
         RuntimeError: It failed.
     """
     wheel = carried.archive("rocelib")
@@ -114,12 +155,16 @@ def rocelib_roar(theta: Float[np.ndarray, " m"], rows: Rows, delta: float) -> tu
     if not folder.exists():
         with zipfile.ZipFile(wheel) as archive:
             archive.extractall(folder)
-    payload = {"theta": theta.tolist(), "rows": rows.tolist(), "delta": delta, "folder": str(folder)}
+    payload = {"method": method, "theta": theta.tolist(), "rows": rows.tolist(), "pool": pool.tolist()}
     done = subprocess.run(
         [sys.executable, str(Path(__file__).with_name("run_rocelib.py"))],
-        input=json.dumps(payload), capture_output=True, text=True, check=False,
+        input=json.dumps({**payload, "delta": delta, "options": options, "folder": str(folder)}),
+        capture_output=True, text=True, check=False,
     )  # fmt: skip
     if done.returncode:
-        raise RuntimeError(f"rocelib: {(done.stderr.strip().splitlines() or ['no reason given'])[-1]}")
+        last = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
+        if last.startswith("ModuleNotFoundError"):
+            raise ImportError(f"not installed: {method} of rocelib needs {last.split()[-1]}")
+        raise RuntimeError(f"rocelib: {last}")
     found = json.loads(done.stdout.splitlines()[-1])
     return np.array(found["answers"], dtype=float), float(found["seconds"])

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from jaxtyping import Bool, Float
 from numpy.typing import NDArray
 
 from thrifty.bench.claims import Measurement
+from thrifty.bench.context import Context
 from thrifty.bench.evidence import Evidence, Plot, Series
+from thrifty.bench.timing import threads
 
 #: Mean L2 of the answers, mean share of models that accept one, share of persons whose answer all models accept.
 Point = tuple[float, float, float]
@@ -25,7 +29,13 @@ def point(
     rows: Float[np.ndarray, "n d"],
     accepts: Callable[[Float[np.ndarray, "n d"]], Bool[np.ndarray, "k n"]],
 ) -> Point | None:
-    """Judge answers by a list of models; who has none counts as rejected, and where nobody has one there is no point."""
+    """Judge answers by a list of models; who has none counts as rejected, and where nobody has one, there is no point.
+
+    Args:
+        answers: NaN where there is none.
+        rows: The persons.
+        accepts: Which model accepts which row.
+    """
     has = np.isfinite(answers).all(axis=1)
     if not has.any():
         return None
@@ -84,6 +94,44 @@ def least_lead_anywhere(runs: Sequence[Mapping[str, Frontier]], measure: int = A
             if mean + sd < least:
                 least, where = mean + sd, f"{who} #{place + 1}: {mean:+.3f} ± {sd:.3f}"
     return least, where
+
+
+@dataclass(frozen=True)
+class Leads:
+    """The least leads over several tables: each a share, and where it was found.
+
+    Attributes:
+        chosen: At our chosen points, over what each rival reaches there.
+        by_all: Likewise, for the share of persons whose answer all models accept.
+        anywhere: Of our whole frontier over every point of every rival.
+    """
+
+    chosen: tuple[float, str]
+    by_all: tuple[float, str]
+    anywhere: tuple[float, str]
+
+
+def contest(
+    ctx: Context,
+    evidence: Evidence,
+    workload: str,
+    names: Sequence[str],
+    seeds: Sequence[int],
+    measure: Callable[[str, int], dict[str, Frontier]],
+    places: Sequence[int],
+) -> Leads:
+    """Measure every contender's frontier on every table and seed, show them, and return our leads."""
+    found: list[tuple[tuple[float, str], ...]] = []
+    for done, name in enumerate(names):
+        runs: list[dict[str, Frontier]] = []
+        for seed in seeds:
+            ctx.progress(done * len(seeds) + len(runs), len(names) * len(seeds), f"{workload}: {name}")
+            with threads(1):  # matrices this small gain nothing from more
+                runs.append(ctx.once(f"{workload} {name}", seed, partial(measure, name, seed)))
+        show(evidence, f"{name}, {workload}", runs)
+        least = (least_lead(runs, places), least_lead(runs, places, ALL), least_lead_anywhere(runs))
+        found.append(tuple((lead, f"{name}, {where}") for lead, where in least))
+    return Leads(*(min(several) for several in zip(*found, strict=True)))
 
 
 def show(evidence: Evidence, workload: str, runs: Sequence[Mapping[str, Frontier]]) -> None:

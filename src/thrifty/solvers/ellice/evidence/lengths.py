@@ -14,13 +14,14 @@ from thrifty.bench.timing import threads
 from thrifty.solvers.ellice import ElliCE, RashomonEllipsoid
 from thrifty.solvers.ellice.evidence import contenders, tables
 from thrifty.solvers.ellice.evidence.tables import L2, Case
-from thrifty.solvers.ellice.logistic import objective, with_constant
+from thrifty.solvers.ellice.logistic import with_constant
 from thrifty.solvers.ellice.rivals import margin_until_certified
 from thrifty.solvers.ellice.true_rashomon import true_worst_logit
 
 EPSILON = 0.01
 OURS, BOXED, LIBRARY, MARGIN = "ElliCE exact", "ElliCE exact, data bounds", "ellice 0.1.4", "margin"
-STRICT = "ElliCE exact, true set"
+#: For the true Rashomon set, which is that of the objective's minimum: the centre is that minimum too.
+REFIT, STRICT = "ElliCE exact, refit", "ElliCE exact, refit, true set"
 
 
 def show(ctx: Context, evidence: Evidence) -> None:
@@ -38,15 +39,14 @@ def show(ctx: Context, evidence: Evidence) -> None:
         if measured is None:
             continue
         found[name] = measured
-        for who in (OURS, STRICT, BOXED, LIBRARY, MARGIN, "nominal"):
+        for who in (OURS, REFIT, STRICT, BOXED, LIBRARY, MARGIN, "nominal"):
             metrics = {
                 "mean L2": Measurement.of(measured[who], ""),
                 "certified": Measurement.of(measured[f"{who} ok"], ""),
             }
-            if who in (OURS, STRICT):
-                name_ = "true" if who == OURS else "true, strict"
-                metrics["valid on the true set"] = Measurement.of(measured[name_], "share")
-                metrics["lowest true logit"] = Measurement.of(measured[f"{name_}, lowest"], "")
+            if who in (REFIT, STRICT):
+                metrics["valid on the true set"] = Measurement.of(measured[f"{who}, true"], "share")
+                metrics["lowest true logit"] = Measurement.of(measured[f"{who}, lowest"], "")
             if who == OURS:
                 metrics["surface models within ε"] = Measurement.of(measured["coverage"], "share")
             evidence.row(who, metrics, workload=name)
@@ -66,13 +66,17 @@ def show(ctx: Context, evidence: Evidence) -> None:
     )
     evidence.measured(
         "true-rashomon-validity",
-        Measurement.of(min(case["true"] for case in found.values()), "share"),
-        reason=f"the lowest logit over the true set: {min(case['true, lowest'] for case in found.values()):.3f}",
+        Measurement.of(min(case[f"{REFIT}, true"] for case in found.values()), "share"),
+        reason="by table: "
+        + ", ".join(
+            f"{name} {case[f'{REFIT}, true']:.2f} (lowest logit {case[f'{REFIT}, lowest']:.3f})"
+            for name, case in found.items()
+        ),
     )
     evidence.measured(
         "true-set-when-asked",
-        Measurement.of(min(case["true, strict"] for case in found.values()), "share"),
-        reason=f"at {np.mean([case[STRICT] / case[OURS] for case in found.values()]):.3f} times the distance",
+        Measurement.of(min(case[f"{STRICT}, true"] for case in found.values()), "share"),
+        reason=f"at {np.mean([case[STRICT] / case[REFIT] for case in found.values()]):.3f} times the distance",
     )
     evidence.plot(
         Plot(
@@ -100,10 +104,14 @@ def compare(case: Case) -> dict[str, float]:
         return fine
 
     explainer = ElliCE(case.model, epsilon=EPSILON, l2=L2, bounds=None).fit(case.X, case.y)
-    strict = ElliCE(case.model, epsilon=EPSILON, l2=L2, bounds=None, certify="rashomon").fit(case.X, case.y)
+    refit = ElliCE(case.model, epsilon=EPSILON, l2=L2, bounds=None, center="refit").fit(case.X, case.y)
+    strict = ElliCE(case.model, epsilon=EPSILON, l2=L2, bounds=None, center="refit", certify="rashomon").fit(
+        case.X, case.y
+    )
     boxed = ElliCE(case.model, epsilon=EPSILON, l2=L2).fit(case.X, case.y)
     answers = {
         OURS: explainer.explain(rows).counterfactuals.to_numpy(float),
+        REFIT: refit.explain(rows).counterfactuals.to_numpy(float),
         STRICT: strict.explain(rows).counterfactuals.to_numpy(float),
         BOXED: boxed.explain(rows).counterfactuals.to_numpy(float),
         "nominal": explainer.with_epsilon(0.0).explain(rows).counterfactuals.to_numpy(float),
@@ -120,10 +128,12 @@ def compare(case: Case) -> dict[str, float]:
     found[f"{LIBRARY} same persons"] = float(far[LIBRARY][same].mean()) * found[BOXED] / float(far[BOXED][same].mean())
     both = np.isfinite(far[MARGIN])
     found["against margin"] = float(np.max(far[OURS][both] / far[MARGIN][both]))
-    training, theta = with_constant(case.X), near.ellipsoid_.theta
-    bound = objective(theta, training, case.y, L2) + EPSILON
-    for who, name in ((OURS, "true"), (STRICT, "true, strict")):
-        worst = true_worst_logit(with_constant(answers[who]), 1, training, case.y, L2, bound, theta)
-        found[name], found[f"{name}, lowest"] = float((worst >= 0).mean()), float(worst.min())
+    training, minimum = with_constant(case.X), refit.rashomon_
+    for who in (REFIT, STRICT):
+        worst = true_worst_logit(
+            with_constant(answers[who]), 1, training, case.y, L2, minimum.objective_ + EPSILON,
+            minimum.ellipsoid_.theta,
+        )  # fmt: skip
+        found[f"{who}, true"], found[f"{who}, lowest"] = float((worst >= 0).mean()), float(worst.min())
     found["coverage"] = near.coverage(200, on_surface=True, random_state=0)
     return found

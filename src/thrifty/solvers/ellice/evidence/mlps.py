@@ -6,6 +6,7 @@ itself, so each network becomes what it would have become alone: Adam, λ on all
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,7 +29,7 @@ class Stack:
     outer: Float[Tensor, "k h 1"]
     bias: Float[Tensor, "k 1 1"]
 
-    def __iter__(self):  # type: ignore[no-untyped-def]
+    def __iter__(self) -> Iterator[Tensor]:
         return iter((self.inner, self.shift, self.outer, self.bias))
 
     def logits(self, rows: Float[Tensor, "k n d"]) -> Float[Tensor, "k n"]:
@@ -43,12 +44,12 @@ class Stack:
     def split(self) -> tuple[nn.Sequential, Stack]:
         """Return the first network by itself, and the others."""
         d, hidden = self.inner.shape[1:]
-        first = nn.Sequential(nn.Linear(d, hidden), nn.ReLU(), nn.Linear(hidden, 1)).double()
+        lower, upper = nn.Linear(d, hidden).double(), nn.Linear(hidden, 1).double()
         with torch.no_grad():
-            first[0].weight.copy_(self.inner[0].T)
-            first[0].bias.copy_(self.shift[0, 0])
-            first[2].weight.copy_(self.outer[0].T)
-            first[2].bias.copy_(self.bias[0, 0])
+            for layer, weight, bias in ((lower, self.inner, self.shift), (upper, self.outer, self.bias)):
+                layer.weight.copy_(weight[0].T)
+                layer.bias.copy_(bias[0, 0])
+        first = nn.Sequential(lower, nn.ReLU(), upper)
         return first.eval(), Stack(*(part[1:] for part in self))
 
 
@@ -78,7 +79,7 @@ def train(X: Float[np.ndarray, "n d"], y: np.ndarray, k: int, seed: int, l2: flo
     since = torch.zeros(k)
     for _ in range(EPOCHS):
         shuffled = used.gather(1, torch.argsort(torch.rand(used.shape, generator=generator), dim=1))
-        for batch in shuffled.split(BATCH, dim=1):
+        for batch in torch.split(shuffled, BATCH, dim=1):
             adam.zero_grad()
             torch.autograd.backward(loss(batch).sum())
             adam.step()

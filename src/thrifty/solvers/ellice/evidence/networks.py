@@ -1,7 +1,8 @@
 """Experiment C for networks: the paper's MLP16, retrained from other seeds by the same recipe.
 
 As in ``retrains.py``, except that for a network the margin is found by the gradient solver too (ε = 0, a threshold
-above the model's), ROAR sees a linear fit around each person, and PROPLACE is left out: it needs a mixed-integer solver.
+above the model's), ROAR sees a linear fit around each person, and PROPLACE, there a mixed-integer programme, is left
+out.
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ from scipy.special import expit
 from thrifty.bench.claims import Measurement
 from thrifty.bench.context import Context
 from thrifty.bench.evidence import Evidence
-from thrifty.bench.timing import threads
 from thrifty.solvers.ellice import ElliCE, EpsilonTooLargeError
 from thrifty.solvers.ellice.evidence import contenders, mlps, tables
 from thrifty.solvers.ellice.evidence import frontiers as f
@@ -37,32 +37,20 @@ Answers = np.ndarray
 
 def show(ctx: Context, evidence: Evidence) -> None:
     """Three seeds on two tables."""
-    seeds = ctx.seeds(quick=3, full=3)
     names = TABLES if ctx.data is None else tables.names(ctx)
-    at_epsilons, by_all, anywhere = [], [], []
-    for done, name in enumerate(names):
-        runs = []
-        for seed in seeds:
-            ctx.progress(done * len(seeds) + len(runs), len(names) * len(seeds), f"networks: {name}")
-            with threads(1):
-                runs.append(ctx.once(f"network {name}", seed, partial(measure, ctx, name, seed)))
-        f.show(evidence, f"{name}, MLP16", runs)
-        for found, least in (
-            (at_epsilons, f.least_lead(runs, OPERATING)),
-            (by_all, f.least_lead(runs, OPERATING, f.ALL)),
-            (anywhere, f.least_lead_anywhere(runs)),
-        ):
-            found.append((least[0], f"{name}, {least[1]}"))
-    least, where = min(at_epsilons)
-    rest = f"accepted by all models: {min(by_all)[0]:+.3f} ({min(by_all)[1]}); over the whole frontier: "
-    rest += f"{min(anywhere)[0]:+.3f} ({min(anywhere)[1]})"
+    leads = f.contest(ctx, evidence, "MLP16", names, ctx.seeds(quick=3, full=3), partial(measure, ctx), OPERATING)
+    least, where = leads.chosen
+    rest = (
+        f"accepted by all models: {leads.by_all[0]:+.3f} ({leads.by_all[1]}); over the whole frontier: "
+        f"{leads.anywhere[0]:+.3f} ({leads.anywhere[1]})"
+    )
     evidence.measured("network-over-retrains", Measurement.of(least, "share"), reason=f"nearest: {where}; {rest}")
 
 
 def measure(ctx: Context, name: str, seed: int) -> dict[str, f.Frontier]:
     """Train the deployed network and thirty others, and return every contender's frontier."""
     case = tables.case(ctx, name, seed, 10_000)
-    return frontiers(case, 30, 40 if ctx.full else 12, seed, NETWORK, ctx.device)
+    return frontiers(case, 30, 25, seed, NETWORK, ctx.device)
 
 
 def frontiers(
@@ -99,7 +87,8 @@ def _answers(
         return explain(ElliCE(module, epsilon=0.0, bounds=None, threshold=float(expit(tau)), device=device).fit(X, y))
 
     def logit(x: torch.Tensor) -> torch.Tensor:
-        return module(x)[:, 0]  # type: ignore[no-any-return]
+        out: torch.Tensor = module(x)
+        return out[:, 0]
 
     def library(epsilon: float) -> Answers:
         answer = contenders.library(module, X, y, epsilon, settings.library_l2, backend="pytorch")
@@ -107,7 +96,8 @@ def _answers(
 
     for parameter in module.parameters():
         parameter.requires_grad_(False)
-    layers = [(part.weight.numpy(), part.bias.numpy()) for part in (module[0], module[2])]
+    parts = [parameter.numpy() for parameter in module.parameters()]
+    layers = [(parts[0], parts[1]), (parts[2], parts[3])]
     variance, rate = settings.trex
     price, pace = settings.roar
     weights = local_weights(rows, logit, seed=seed)
@@ -122,4 +112,5 @@ def _answers(
         "Δ-robust neighbours",
         [partial(robust_neighbours, rows, X, layers, delta, halvings=settings.neighbours_walk) for delta in DELTAS],
     )
-    yield "ellice 0.1.4", [partial(library, epsilon) for epsilon in LIBRARY_EPSILONS]
+    if contenders.library_is_installed():
+        yield "ellice 0.1.4", [partial(library, epsilon) for epsilon in LIBRARY_EPSILONS]

@@ -17,7 +17,6 @@ from sklearn.linear_model import LogisticRegression
 from thrifty.bench.claims import Measurement
 from thrifty.bench.context import Context
 from thrifty.bench.evidence import Evidence
-from thrifty.bench.timing import threads
 from thrifty.solvers.ellice import ElliCE, EpsilonTooLargeError
 from thrifty.solvers.ellice.evidence import contenders, tables
 from thrifty.solvers.ellice.evidence import frontiers as f
@@ -45,28 +44,15 @@ Answers = np.ndarray
 
 def show(ctx: Context, evidence: Evidence) -> None:
     """Three seeds (full: five) on two tables."""
-    seeds = ctx.seeds(quick=3, full=5)
     names = TABLES if ctx.data is None else tables.names(ctx)
-    at_epsilons, anywhere, by_all = [], [], []
-    for done, name in enumerate(names):
-        runs = []
-        for seed in seeds:
-            ctx.progress(done * len(seeds) + len(runs), len(names) * len(seeds), f"retraining: {name}")
-            with threads(1):  # matrices this small gain nothing from more
-                runs.append(ctx.once(f"frontier {name}", seed, partial(measure, ctx, name, seed)))
-        f.show(evidence, f"{name}, bootstrap", runs)
-        for found, least in (
-            (at_epsilons, f.least_lead(runs, OPERATING)),
-            (by_all, f.least_lead(runs, OPERATING, f.ALL)),
-            (anywhere, f.least_lead_anywhere(runs)),
-        ):
-            found.append((least[0], f"{name}, {least[1]}"))
-    for claim, found in (
-        ("stable-over-retrains", at_epsilons),
-        ("accepted-by-all-retrains", by_all),
-        ("ahead-on-the-whole-frontier", anywhere),
+    if not contenders.library_is_installed():
+        evidence.row("ellice 0.1.4", {}, workload="retraining", error="not installed: pip install ellice==0.1.4")
+    leads = f.contest(ctx, evidence, "bootstrap", names, ctx.seeds(quick=3, full=5), partial(measure, ctx), OPERATING)
+    for claim, (least, where) in (
+        ("stable-over-retrains", leads.chosen),
+        ("accepted-by-all-retrains", leads.by_all),
+        ("ahead-on-the-whole-frontier", leads.anywhere),
     ):
-        least, where = min(found)
         evidence.measured(claim, Measurement.of(least, "share"), reason=f"nearest: {where}")
 
 
@@ -130,15 +116,18 @@ def _answers(
     variance, rate = settings.trex
     price, pace = settings.roar
     near = 300 if full else 50
-    some = slice(None, None, 1 if full else 2)
+
+    def some(grid: tuple[float, ...]) -> tuple[float, ...]:
+        return grid if full else grid[::2]
+
     yield f.OURS, [partial(ours, epsilon) for epsilon in EPSILONS]
     yield "margin", [partial(margin, rows, theta, tau) for tau in MARGINS]
     yield (
         "T:Rex",
-        [partial(trex, rows, logit, tau, k=near, variance=variance, lr=rate, seed=seed) for tau in STABILITIES[some]],
+        [partial(trex, rows, logit, tau, k=near, variance=variance, lr=rate, seed=seed) for tau in some(STABILITIES)],
     )
-    yield "ROAR", [partial(roar, rows, theta, delta, price=price, lr=pace) for delta in DELTAS[some]]
-    yield "PROPLACE", [partial(proplace, rows, case.X, theta, delta, k=settings.proplace_k) for delta in DELTAS[some]]
+    yield "ROAR", [partial(roar, rows, theta, delta, price=price, lr=pace) for delta in some(DELTAS)]
+    yield "PROPLACE", [partial(proplace, rows, case.X, theta, delta, k=settings.proplace_k) for delta in some(DELTAS)]
     yield (
         "Δ-robust neighbours",
         [
@@ -146,4 +135,5 @@ def _answers(
             for delta in DELTAS
         ],
     )
-    yield "ellice 0.1.4", [partial(library, epsilon) for epsilon in LIBRARY_EPSILONS[some]]
+    if contenders.library_is_installed():
+        yield "ellice 0.1.4", [partial(library, epsilon) for epsilon in some(LIBRARY_EPSILONS)]

@@ -35,9 +35,10 @@ CANDIDATES = {
     "ElliCE": ("l2", (1e-4, 1e-3, 1e-2, 1e-1)),
     "ellice 0.1.4": ("library_l2", (1e-4, 1e-3, 1e-2, 1e-1)),
     "T:Rex": ("trex", ((0.01, 0.01), (0.01, 0.05), (0.1, 0.01), (0.1, 0.05))),
-    "ROAR": ("roar", ((0.05, 0.01), (0.1, 0.01), (0.2, 0.01), (0.1, 0.05))),
+    "ROAR": ("roar", ((0.1, 0.01), (0.2, 0.01), (0.4, 0.01), (0.8, 0.01))),
     "PROPLACE": ("proplace_k", (5, 10, 20, 40)),
     "Δ-robust neighbours": ("neighbours_walk", (0, 30)),
 }
-LINEAR = Settings()
-NETWORK = Settings()
+#: For a linear model our λ is that of its objective, and no choice.
+LINEAR = Settings(library_l2=0.1, roar=(0.2, 0.01))
+NETWORK = Settings(l2=0.01, library_l2=0.1, roar=(0.2, 0.01))

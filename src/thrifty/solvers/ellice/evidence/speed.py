@@ -13,12 +13,15 @@ from thrifty.bench.context import Context
 from thrifty.bench.evidence import Evidence
 from thrifty.solvers.ellice import ElliCE, RashomonEllipsoid
 from thrifty.solvers.ellice.evidence import contenders, tables
-from thrifty.solvers.ellice.evidence.tables import L2
+from thrifty.solvers.ellice.evidence.settings import LINEAR
+from thrifty.solvers.ellice.evidence.tables import L2, Case
 from thrifty.solvers.ellice.rivals import roar, trex
 
 EPSILON = 0.01
 #: Stability that T:Rex is asked for; the middle of its grid in the frontier experiment.
 TAU = 0.8
+#: Of the rivals that fear a change of every weight.
+DELTA = 0.05
 
 
 def show(ctx: Context, evidence: Evidence) -> None:
@@ -43,7 +46,7 @@ def show(ctx: Context, evidence: Evidence) -> None:
         "ElliCE exact, data bounds": (frame(boxed), many[:20]),
         "ElliCE data": (frame(data), many),
         "T:Rex (k=1000)": (lambda rows: trex(rows, logit, TAU), many[: 5 if ctx.full else 2]),
-        "ROAR": (lambda rows: roar(rows, case.theta, 0.05), many[:20]),
+        "ROAR": (lambda rows: roar(rows, case.theta, DELTA, price=LINEAR.roar[0]), many[:20]),
     }
     for name, make, rows in (
         ("ellice 0.1.4", lambda: contenders.library(case.model, case.X, case.y, EPSILON, L2), few),
@@ -53,9 +56,10 @@ def show(ctx: Context, evidence: Evidence) -> None:
             few,
         ),
         ("DiCE random", lambda: contenders.dice(case.model, case.X, case.y), few[:1]),
+        ("DiCE gradient", lambda: contenders.dice(case.model, case.X, case.y, method="gradient"), few[:1]),
     ):
-        if name == "DiCE random" and not ctx.full:
-            continue  # half a second a person
+        if name.startswith("DiCE") and not ctx.full:
+            continue  # half a second a person, and several
         made = ctx.attempt(evidence, name, make, workload="speed")
         if made is not None:
             calls[name] = (made, rows)
@@ -89,7 +93,8 @@ def show(ctx: Context, evidence: Evidence) -> None:
             workload="speed",
         )
     if ctx.full:
-        _rocelib(ctx, evidence, case.theta, few)
+        for method in ("ROAR", "RNCE", "PROPLACE"):
+            _rocelib(ctx, evidence, method, case, few)
     for claim, ours, rival in (
         ("speed-vs-library", "ElliCE exact", "ellice 0.1.4"),
         ("data-speed-vs-library", "ElliCE data", "ellice 0.1.4 data"),
@@ -102,10 +107,16 @@ def show(ctx: Context, evidence: Evidence) -> None:
             evidence.measured(claim, seconds[rival].over(seconds["ElliCE exact"]))
 
 
-def _rocelib(ctx: Context, evidence: Evidence, theta: np.ndarray, rows: np.ndarray) -> None:
-    """Add ROAR as ``rocelib`` has it, timed in its own process (it solves a linear programme a step)."""
-    name = "ROAR (rocelib 0.2.3)"
-    found = ctx.attempt(evidence, name, lambda: contenders.rocelib_roar(theta, rows, 0.05), workload="speed")
+def _rocelib(ctx: Context, evidence: Evidence, method: str, case: Case, rows: np.ndarray) -> None:
+    """Add a rival as ``rocelib`` has it, timed in its own process (ROAR there solves a linear programme a step)."""
+    name = f"{method} (rocelib 0.2.3)"
+    options = {} if method == "ROAR" else {"bias_delta": DELTA}
+    found = ctx.attempt(
+        evidence,
+        name,
+        lambda: contenders.rocelib(method, case.theta, rows, case.X, DELTA, **options),
+        workload="speed",
+    )
     if found is not None:
         answers, seconds = found
         metrics = {

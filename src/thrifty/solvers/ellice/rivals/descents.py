@@ -88,8 +88,8 @@ def roar(
     """ROAR (Upadhyay, Joshi, Lakkaraju, NeurIPS 2021): min over x, max over an ℓ∞ box of ±delta around the weights.
 
     Adam (amsgrad) on BCE(worst logit, 1) + price · ‖Δ‖₁, until the loss changes by less than ``least_change``. For a
-    linear model the worst weights are known: each moves against the sign of its input. ``theta`` is one for all rows, or
-    one for each (:func:`local_weights`).
+    linear model the worst weights are known: each moves against the sign of its input. ``theta`` is one for all rows,
+    or one for each (:func:`local_weights`).
     """
     origin = torch.as_tensor(rows)
     weights, bias = torch.as_tensor(theta[..., :-1]), torch.as_tensor(theta[..., -1])

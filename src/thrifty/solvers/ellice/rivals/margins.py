@@ -1,4 +1,4 @@
-"""The plain rival: ask for more than the threshold, and walk along the weights of a linear model until it is reached."""
+"""The plain rival: walk along the weights of a linear model until its logit is well past the threshold."""
 
 from __future__ import annotations
 

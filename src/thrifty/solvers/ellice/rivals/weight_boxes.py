@@ -3,7 +3,8 @@
 For a linear model the worst logit over that box is wᵀx + b − δ(‖x‖₁ + 1). With one hidden ReLU layer it is known too:
 the weights into different hidden units are apart, so every unit can be at the worse end of its own interval.
 
-References: Jiang, Leofante, Rago, Toni, AAAI 2023 (Δ-robustness); Jiang, Lan, Leofante, Rago, Toni, ACML 2023 (PROPLACE).
+References: Jiang, Leofante, Rago, Toni, AAAI 2023 (Δ-robustness); Jiang, Lan, Leofante, Rago, Toni, ACML 2023
+(PROPLACE).
 """
 
 from __future__ import annotations
@@ -40,8 +41,8 @@ def worst_logit_in_box(rows: Rows, layers: Layers, delta: float) -> Float[np.nda
         found: NDArray[np.float64] = rows @ weights[0] + biases[0] - delta * (np.abs(rows).sum(axis=1) + 1)
         return found
     worse = weights[0] - delta
-    found = np.where(worse >= 0, low * worse, high * worse).sum(axis=1) + biases[0] - delta
-    return found
+    units: NDArray[np.float64] = np.where(worse >= 0, low * worse, high * worse).sum(axis=1)
+    return np.asarray(units + biases[0] - delta)
 
 
 def robust_neighbours(rows: Rows, pool: Rows, layers: Layers, delta: float, *, halvings: int = 30) -> Rows:
