@@ -71,6 +71,21 @@ def test_modules_can_be_chosen_by_expression_or_list():
     with pytest.raises(ValueError, match="no trainable parameter"):
         sumo_param_groups(Tiny().requires_grad_(False))
 
+    with pytest.raises(TypeError, match="options: SUMO has no rnk; a group may set .*rank"):
+        sumo_param_groups(Tiny(), rnk=4)
+
+
+def test_convolutions_and_torchs_own_attention_count_as_linear_layers():
+    layers = [nn.Conv1d(16, 32, 3), nn.Conv2d(16, 32, 3), nn.MultiheadAttention(32, 4)]
+    layers += [nn.MultiheadAttention(32, 4, kdim=16, vdim=16), nn.ConvTranspose2d(16, 32, 3), nn.LSTM(32, 32)]
+    (low, *_) = sumo_param_groups(nn.Sequential(*layers), rank=4)
+    assert names(low) == [
+        *("0.weight", "1.weight", "2.in_proj_weight", "2.out_proj.weight"),
+        *("3.q_proj_weight", "3.k_proj_weight", "3.v_proj_weight", "3.out_proj.weight"),
+    ]
+    (low, *_) = sumo_param_groups(nn.TransformerEncoderLayer(32, 4, 64), target_modules="attn")
+    assert names(low) == ["self_attn.in_proj_weight", "self_attn.out_proj.weight"]
+
 
 def batches(count):
     return [torch.randint(0, 100, (4, 7), generator=torch.Generator().manual_seed(i)) for i in range(count)]
@@ -173,6 +188,8 @@ def test_memory_of_a_square_weight_is_two_thirds_of_galores():
         estimate_state_bytes([(4, 4)], 2, "lion")
     with pytest.raises(ValueError, match="rank"):
         estimate_state_bytes([(4, 4)], 0)
+    with pytest.raises(ValueError, match=r"model: .*list of shapes.*got \(4, 4\)"):
+        estimate_state_bytes((4, 4), 2)
 
 
 def test_reports_tell_what_a_moment_looks_like(rng):

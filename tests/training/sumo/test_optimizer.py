@@ -43,6 +43,18 @@ def parameter(rng, *shape, **options):
         ("rounding", "up"),
         ("nonfinite", "ignore"),
         ("lr", torch.ones(2)),
+        ("lr", torch.tensor(-1.0)),
+        ("lr", "0.1"),
+        ("lr", None),
+        ("lr", float("nan")),
+        ("momentum", "high"),
+        ("betas", 0.9),
+        ("betas", (0.9,)),
+        ("eps", None),
+        ("scale", "4"),
+        ("norm_growth_limit", "1.1"),
+        ("rank", True),
+        ("seed", 1.5),
     ],
 )
 def test_bad_options_are_named_with_what_came(option, value, rng):

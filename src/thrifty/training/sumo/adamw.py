@@ -12,22 +12,36 @@ import torch
 from torch import Tensor
 from torch.optim.adamw import adamw
 
-from thrifty.training.sumo.sharded import is_sharded, local
+from thrifty.training.sumo.sharded import agreed, is_sharded, local
 from thrifty.training.sumo.subspace import mixed_seed
 from thrifty.training.sumo.weights import BLOCK, store
 
 
-def fresh_state(parameter: Tensor, group: dict[str, Any]) -> dict[str, Any]:
-    """AdamW's standard entries, in float32 or float64, and a compensation if Kahan's summation is asked for."""
-    dtype = parameter.dtype if parameter.dtype.itemsize >= 4 else torch.float32
-    state = {
-        "step": torch.tensor(0.0),
-        "exp_avg": torch.zeros_like(parameter, dtype=dtype),
-        "exp_avg_sq": torch.zeros_like(parameter, dtype=dtype),
-    }
-    if group["rounding"] == "kahan" and parameter.dtype.itemsize < 4:
+def state_for(parameter: Tensor, group: dict[str, Any], state: dict[str, Any]) -> bool:
+    """Make what is missing of a parameter's state: AdamW's standard entries, in float32 or float64.
+
+    Returns:
+        Whether there was state of another shape, which is gone.
+    """
+    stale = "exp_avg" in state and local(state["exp_avg"]).shape != local(parameter).shape
+    if stale or "exp_avg" not in state:
+        state.clear()
+        dtype = parameter.dtype if parameter.dtype.itemsize >= 4 else torch.float32
+        state["step"] = torch.tensor(0.0)
+        state["exp_avg"] = torch.zeros_like(parameter, dtype=dtype)
+        state["exp_avg_sq"] = torch.zeros_like(parameter, dtype=dtype)
+    if group["rounding"] == "kahan" and parameter.dtype.itemsize < 4 and "compensation" not in state:
         state["compensation"] = torch.zeros_like(parameter)
-    return state
+    return stale
+
+
+def finite(parameters: Sequence[Tensor]) -> list[bool]:
+    """Tell which parameters' gradients are free of NaN and Inf, on all ranks alike; one wait for the device."""
+    pieces = [local(parameter.grad) for parameter in parameters if parameter.grad is not None]
+    held = [piece if piece.numel() else piece.new_zeros(1) for piece in pieces]
+    peaks = [torch.linalg.vector_norm(piece, ord=float("inf")) for piece in held]
+    flags = agreed([(~peak.isfinite()).float() for peak in peaks], parameters)
+    return [not bad for bad in torch.stack(flags).tolist()]
 
 
 def step_adamw(
@@ -35,16 +49,15 @@ def step_adamw(
     states: Sequence[dict[str, Any]],
     indices: Sequence[int],
     group: dict[str, Any],
-    seed: int,
 ) -> None:
     """Update parameters and states in place; equal to ``torch.optim.AdamW`` for float32 and float64.
 
     Args:
         parameters: With gradients.
-        states: From :func:`fresh_state`.
+        states: As :func:`state_for` makes them.
         indices: Their places among the optimizer's parameters; they seed stochastic rounding.
-        group: Uses ``lr``, ``betas``, ``eps``, ``weight_decay``, ``maximize``, ``foreach`` and ``rounding``.
-        seed: Of the optimizer.
+        group: Uses ``lr``, ``betas``, ``eps``, ``weight_decay``, ``maximize``, ``foreach``, ``rounding`` and
+            ``seed``.
     """
     whole = [place for place, p in enumerate(parameters) if p.dtype.itemsize >= 4]
     gradients = [_gradient(parameters[place]) for place in whole]
@@ -57,7 +70,7 @@ def step_adamw(
             group,
         )
     for place in sorted(set(range(len(parameters))) - set(whole)):
-        _step_short(parameters[place], states[place], indices[place], group, seed)
+        _step_short(parameters[place], states[place], indices[place], group)
 
 
 def _gradient(parameter: Tensor) -> Tensor:
@@ -93,14 +106,14 @@ def _adamw(
     )
 
 
-def _step_short(parameter: Tensor, state: dict[str, Any], index: int, group: dict[str, Any], seed: int) -> None:
+def _step_short(parameter: Tensor, state: dict[str, Any], index: int, group: dict[str, Any]) -> None:
     """Update a weight of 16 bits a block at a time, in float32."""
     assert parameter.grad is not None
     weight, gradient = local(parameter), local(parameter.grad)
     kept = {name: local(state[name]) for name in ("exp_avg", "exp_avg_sq", "compensation") if name in state}
     generator = None
     if group["rounding"] == "stochastic" and weight.dtype == torch.bfloat16:
-        generator = torch.Generator(weight.device).manual_seed(mixed_seed(seed, index, int(state["step"]), 2))
+        generator = torch.Generator(weight.device).manual_seed(mixed_seed(group["seed"], index, int(state["step"]), 2))
     height = max(1, BLOCK // max(1, weight[0].numel())) if weight.ndim and len(weight) else 1
     for low in range(0, len(weight), height) if weight.ndim else [None]:
         cut = slice(low, low + height) if low is not None else ...

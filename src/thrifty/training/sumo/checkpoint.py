@@ -8,6 +8,7 @@ rounded on the way orthonormal again.
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from itertools import chain
 from typing import Any
 
@@ -16,6 +17,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from thrifty.training.sumo.matrix import compute_dtype, shape_of
+from thrifty.training.sumo.options import check_group
 from thrifty.training.sumo.orthogonal import inverse_root
 from thrifty.training.sumo.sharded import is_sharded, local, shards_of
 
@@ -24,6 +26,44 @@ ON_THE_HOST = frozenset({"step", "refresh_count", "refreshed_at"})
 
 #: ‖QᵀQ − I‖ per entry: above the first a basis is made orthonormal again, above the second it is given up.
 ROUNDED, BROKEN = 1e-5, 0.1
+
+
+def as_ours(optimizer: Optimizer, saved: dict[str, Any]) -> dict[str, Any]:
+    """Put a state dict in the order of an optimizer, and check its options before anything is loaded.
+
+    Raises:
+        ValueError: An option is out of range, or the groups are other ones.
+    """
+    saved = match_names(optimizer.param_groups, saved)
+    for ours, theirs in zip(optimizer.param_groups, saved["param_groups"], strict=False):  # torch counts them
+        check_group(optimizer.defaults | theirs | {"params": ours["params"]})
+    return saved
+
+
+def match_names(groups: Sequence[dict[str, Any]], saved: dict[str, Any]) -> dict[str, Any]:
+    """Put a state dict's groups and parameters in the order of ``groups``, if both know the same names.
+
+    Raises:
+        ValueError: The names are the same and are divided into other groups.
+    """
+    theirs = saved["param_groups"]
+    if not all("param_names" in group for group in (*groups, *theirs)):
+        return saved
+    ids = {name: i for group in theirs for name, i in zip(group["param_names"], group["params"], strict=True)}
+    if ids.keys() != {name for group in groups for name in group["param_names"]}:
+        return saved  # renamed, as by wrapping: by place, as torch does
+    by_names = {frozenset(group["param_names"]): group for group in theirs}
+    ordered = []
+    for ours in groups:
+        names = ours["param_names"]
+        if frozenset(names) not in by_names:
+            raise ValueError(
+                f"state_dict: it has {names[0]!r} in a group of other parameters; make the optimizer's groups as those "
+                "of the one that was saved"
+            )
+        same = by_names[frozenset(names)]
+        ordered.append({**same, "param_names": list(names), "params": [ids[name] for name in names]})
+    return {**saved, "param_groups": ordered}
 
 
 def restore(optimizer: Optimizer, saved: dict[str, Any]) -> None:

@@ -12,9 +12,13 @@ from typing import Any
 from torch import Tensor, nn
 
 from thrifty.training.sumo.matrix import shape_of
+from thrifty.training.sumo.options import GROUP_OPTIONS
 
 #: Layers whose weight is a matrix between features; a Hugging Face ``Conv1D`` is one by another name.
-LINEAR_LAYERS = ("Linear", "Conv1D", "Conv2d", "Conv3d")
+LINEAR_LAYERS = ("Linear", "Conv1D", "Conv1d", "Conv2d", "Conv3d", "MultiheadAttention")
+
+#: What such a layer calls its matrices: torch's attention keeps its projections as parameters of its own.
+MATRICES = ("weight", "in_proj_weight", "q_proj_weight", "k_proj_weight", "v_proj_weight")
 
 
 def sumo_param_groups(
@@ -32,8 +36,8 @@ def sumo_param_groups(
 
     Args:
         model: Any module; tied weights appear once, under their first name.
-        target_modules: Whose weights are updated in a subspace: ``"all-linear"`` (linear and convolution layers), one
-            regular expression that is searched for in the module's name, or several (as Hugging Face's
+        target_modules: Whose weights are updated in a subspace: ``"all-linear"`` (linear, attention and convolution
+            layers), one regular expression that is searched for in the module's name, or several (as Hugging Face's
             ``optim_target_modules``).
         exclude: Modules whose name contains one of these words (letter case aside) go to AdamW, unless
             ``target_modules`` names them.
@@ -48,6 +52,7 @@ def sumo_param_groups(
 
     Raises:
         ValueError: No weight is chosen, a pattern is no regular expression, or the model has no trainable parameter.
+        TypeError: An option is none of SUMO's.
 
     Example:
         >>> from torch import nn
@@ -56,9 +61,19 @@ def sumo_param_groups(
         >>> [[name for name, _ in group["params"]] for group in groups]
         [['0.weight', '2.weight'], ['0.bias', '1.weight', '1.bias', '2.bias']]
     """
+    unknown = sorted(options.keys() - set(GROUP_OPTIONS))
+    if unknown:
+        raise TypeError(
+            f"options: SUMO has no {', '.join(unknown)}; a group may set {', '.join(sorted(GROUP_OPTIONS))}"
+        )
     trainable = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
     if not trainable:
         raise ValueError("model: it has no trainable parameter")
+    if all(p.ndim < 2 for _, p in trainable):
+        raise ValueError(
+            f"model: all of its {len(trainable)} trainable parameters are vectors; DeepSpeed ZeRO-3 and FSDP1 flatten "
+            "weights: use FSDP2 (torch.distributed.fsdp.fully_shard)"
+        )
     chosen = set(_targets(model, target_modules, exclude))
     low_rank, dense, short = [], [], []
     for name, parameter in trainable:
@@ -92,15 +107,14 @@ def _targets(model: nn.Module, target_modules: str | Sequence[str], exclude: Ite
         raise ValueError(f"target_modules: {patterns!r} holds no regular expression: {error}") from error
     words = [word.casefold() for word in exclude]
     for name, module in model.named_modules():
-        weight = getattr(module, "weight", None)
-        if not isinstance(weight, Tensor) or weight.ndim < 2:
-            continue
+        held = [getattr(module, attribute, None) for attribute in MATRICES]
+        weights = [weight for weight in held if isinstance(weight, Tensor) and weight.ndim >= 2]
         named = any(pattern.search(name) for pattern in compiled)
         linear = any(base.__name__ in LINEAR_LAYERS for base in type(module).__mro__)
         excluded = any(word in name.casefold() for word in words)
         # A weight that is also an embedding (tied heads) is reached under the embedding's name first.
-        if named or (all_linear and linear and not excluded and not _is_embedding(model, weight)):
-            yield weight
+        wanted = all_linear and linear and not excluded
+        yield from (weight for weight in weights if named or (wanted and not _is_embedding(model, weight)))
 
 
 def _is_embedding(model: nn.Module, weight: Tensor) -> bool:

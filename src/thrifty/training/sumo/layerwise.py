@@ -30,7 +30,9 @@ class Layerwise:
         self.optimizer = optimizer
         self._stepped: set[Tensor] = set()
         parameters = [p for group in optimizer.param_groups for p in group["params"]]
-        self._hooks: list[Any] = [p.register_post_accumulate_grad_hook(self._on_gradient) for p in parameters]
+        # What is frozen now has no gradient to wait for; if it is unfrozen later, optimizer.step() updates it.
+        trained = [p for p in parameters if p.requires_grad]
+        self._hooks: list[Any] = [p.register_post_accumulate_grad_hook(self._on_gradient) for p in trained]
         self._hooks.append(optimizer.register_step_post_hook(lambda *_: self._stepped.clear()))
 
     def remove(self) -> None:
@@ -66,7 +68,8 @@ def attach_layerwise(
 
     Args:
         model: On one device.
-        optimizer: :class:`SUMO`, which is then built over :func:`sumo_param_groups`, or an object of it.
+        optimizer: :class:`SUMO`, which is then built over :func:`sumo_param_groups`, or an object of it (to have other
+            groups, such as a rate of its own for AdamW). What is frozen now steps as usual once it is not.
         gradient_accumulation_steps: Of the training loop; must be 1.
         max_grad_norm: Of the training loop; must be ``None`` or 0: a norm over all gradients never exists.
         grad_scaler: Of the training loop; must be ``None`` or disabled.

@@ -98,7 +98,8 @@ def matrix_of(name: str, index: int, parameter: Tensor, group: dict[str, Any], s
     """Look at a parameter and its gradient as a matrix, with its state made if it is missing or of another shape.
 
     Raises:
-        RuntimeError: It is spread over ranks in a way that has no sharded update.
+        RuntimeError: It is spread over ranks in a way that has no sharded update, or whose update cannot use the
+            orthogonalizer.
     """
     split, gradient = group["split"], parameter.grad
     assert gradient is not None
@@ -119,9 +120,19 @@ def matrix_of(name: str, index: int, parameter: Tensor, group: dict[str, Any], s
         rank,
         shards,
     )
+    if shards and shards.axis == "columns" and group["orthogonalizer"] in ("gram32", "ns5"):
+        raise RuntimeError(
+            f"orthogonalizer: the moment of {name} is spread over ranks, where a shared Gram matrix orthogonalises it "
+            f"exactly; got {group['orthogonalizer']!r}, which is there to compare with on one device"
+        )
     if not fits(state, matrix):
         state.clear()
-        state.update(_fresh_state(parameter, matrix))
+        state.update(_fresh_state(matrix))
+    # An option that was changed between steps may need one entry more.
+    if group["residual"] == "fira" and "prev_residual_norm" not in state:
+        state["prev_residual_norm"] = torch.zeros_like(state["prev_norm"])
+    if group["rounding"] == "kahan" and parameter.dtype.itemsize < 4 and "compensation" not in state:
+        state["compensation"] = torch.zeros_like(parameter)
     return matrix
 
 
@@ -137,11 +148,9 @@ def fits(state: dict[str, Any], matrix: Matrix) -> bool:
     """Tell whether the state belongs to a matrix of this shape and rank."""
     if "basis" not in state:
         return False
-    *_, m, n = matrix.weight.shape
-    return local(state["basis"]).shape[-2:] == (m, matrix.rank) and local(state["moment"]).shape[-2:] == (
-        matrix.rank,
-        n,
-    )
+    *batch, m, n = matrix.weight.shape
+    shapes = (local(state["basis"]).shape, local(state["moment"]).shape)
+    return shapes == ((*batch, m, matrix.rank), (*batch, matrix.rank, n))
 
 
 def compute_dtype(parameter: Tensor) -> torch.dtype:
@@ -149,9 +158,9 @@ def compute_dtype(parameter: Tensor) -> torch.dtype:
     return torch.float64 if parameter.dtype == torch.float64 else torch.float32
 
 
-def _fresh_state(parameter: Tensor, matrix: Matrix) -> dict[str, Any]:
+def _fresh_state(matrix: Matrix) -> dict[str, Any]:
     """All entries exist from the first step on, so that a distributed checkpoint has somewhere to load them into."""
-    dtype = compute_dtype(parameter)
+    dtype = compute_dtype(matrix.weight)
     moment_dtype = dtype if dtype == torch.float64 else getattr(torch, matrix.group["state_dtype"])
     weight = matrix.weight
     *batch, m, n = weight.shape
@@ -159,7 +168,7 @@ def _fresh_state(parameter: Tensor, matrix: Matrix) -> dict[str, Any]:
     moment = torch.zeros(*batch, matrix.rank, n, dtype=moment_dtype, device=weight.device)
     if matrix.shards:
         basis, moment = matrix.shards.state(basis, moment)
-    state = {
+    return {
         "step": torch.tensor(0.0),
         "basis": basis,
         "moment": moment,
@@ -167,8 +176,3 @@ def _fresh_state(parameter: Tensor, matrix: Matrix) -> dict[str, Any]:
         "refresh_count": torch.tensor(0.0),
         "refreshed_at": torch.tensor(-1.0),
     }
-    if matrix.group["residual"] == "fira":
-        state["prev_residual_norm"] = torch.zeros((), dtype=dtype, device=weight.device)
-    if matrix.group["rounding"] == "kahan" and parameter.dtype.itemsize < 4:
-        state["compensation"] = torch.zeros_like(parameter)
-    return state

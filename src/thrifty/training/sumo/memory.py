@@ -72,7 +72,7 @@ def estimate_state_bytes(
         few scalars a weight.
 
     Raises:
-        ValueError: The method is unknown or ``rank`` < 1.
+        ValueError: The method is unknown, ``rank`` < 1, or ``model`` is one shape rather than a list of them.
 
     Example:
         >>> estimate_state_bytes([(4096, 11008)], 128, "sumo")["matrices"] // 4
@@ -99,7 +99,10 @@ def _sorted(model: Any, target_modules: str | Sequence[str]) -> tuple[list[Shape
         groups = sumo_param_groups(model, target_modules=target_modules)
         pairs = [(group["use_sumo"], tuple(p.shape)) for group in groups for _, p in group["params"]]
         return [shape for low, shape in pairs if low], [shape for low, shape in pairs if not low]
-    shapes = [tuple(shape) for shape in (model.values() if isinstance(model, Mapping) else model)]
+    shapes = list(model.values() if isinstance(model, Mapping) else model)
+    if any(isinstance(shape, int) for shape in shapes):
+        raise ValueError(f"model: expected a module or a list of shapes such as [(4096, 4096)], got {model!r}")
+    shapes = [tuple(shape) for shape in shapes]
     return [shape for shape in shapes if len(shape) >= 2], [shape for shape in shapes if len(shape) < 2]
 
 

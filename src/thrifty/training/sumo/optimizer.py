@@ -11,24 +11,21 @@ from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.optimizer import ParamsT
 
-from thrifty.training.sumo.adamw import fresh_state, step_adamw
-from thrifty.training.sumo.checkpoint import restore
-from thrifty.training.sumo.diagnostics import MomentReport, report_on
-from thrifty.training.sumo.matrix import Matrix, matrix_of, shape_of
-from thrifty.training.sumo.options import check_group
+from thrifty.training.sumo.adamw import finite, state_for, step_adamw
+from thrifty.training.sumo.checkpoint import as_ours, restore
+from thrifty.training.sumo.diagnostics import MomentReport
+from thrifty.training.sumo.guards import not_finite, refuse_flat, refuse_sparse
+from thrifty.training.sumo.matrix import Matrix, matrix_of
+from thrifty.training.sumo.options import GROUP_OPTIONS, check_group, rank_is_cut
 from thrifty.training.sumo.residual import ResidualWatch
-from thrifty.training.sumo.sharded import agreed, local
-from thrifty.training.sumo.step import Step
-
-#: Numbers of projected gradient that a batch holds at once (32 MB in float32).
-BATCH_NUMBERS = 1 << 23
+from thrifty.training.sumo.step import Step, batches
 
 
 class SUMO(Optimizer):
     """Momentum in an adaptive low-rank subspace, orthogonalised exactly.
 
-    A weight of m × n keeps (m + n)·r numbers of state: half of GaLore's at most, where AdamW keeps 2mn. Parameters with
-    fewer than two dimensions, and groups with ``use_sumo=False``, are updated by AdamW. Every keyword but ``seed``,
+    A weight of m × n keeps (m + n)·r numbers of state, at most two thirds of GaLore's; AdamW keeps 2mn. Parameters with
+    fewer than two dimensions, and groups with ``use_sumo=False``, are updated by AdamW. Every keyword but
     ``nonfinite`` and ``diagnostics`` may also be a key of a parameter group.
 
     Args:
@@ -57,13 +54,12 @@ class SUMO(Optimizer):
         eps: Of AdamW.
         state_dtype: Of the moment; the basis is always float32 (both float64 for float64 weights).
         rounding: How weights of 16 bits are rounded: ``"nearest"``, ``"stochastic"`` (bfloat16) or ``"kahan"`` (one
-        more
-            buffer of the weight's size and dtype).
+            more buffer of the weight's size and dtype).
         foreach: Orthogonalise moments of one shape as a batch; ``None``: yes.
         maximize: Climb instead.
         stagger: Spread the refreshes of the parameters over the interval.
         use_sumo: Whether the matrices of a group are updated by SUMO.
-        seed: Of the sketches and of stochastic rounding; all ranks of one run must share it.
+        seed: Of the sketches and of stochastic rounding; all ranks of one run must share it. Checkpoints carry it.
         nonfinite: A NaN or Inf in a gradient: ``"raise"``, or ``"skip"`` that parameter's step (see ``skipped``).
         diagnostics: Fill ``reports`` in each step (slow: an SVD in float64 a matrix).
 
@@ -122,20 +118,23 @@ class SUMO(Optimizer):
         nonfinite: Literal["raise", "skip"] = "raise",
         diagnostics: bool = False,
     ) -> None:
-        defaults = {
-            name: value
-            for name, value in locals().items()
-            if name not in ("self", "params", "seed", "nonfinite", "diagnostics", "__class__")
-        }
+        given = locals()
+        defaults = {name: given[name] for name in GROUP_OPTIONS}
         if nonfinite not in ("raise", "skip"):
             raise ValueError(f'nonfinite: expected "raise" or "skip", got {nonfinite!r}')
-        self.seed, self.nonfinite, self.diagnostics = seed, nonfinite, diagnostics
+        self.nonfinite, self.diagnostics = nonfinite, diagnostics
         self.skipped: dict[str, int] = {}
         self.reports: dict[str, MomentReport] = {}
         self._watch = ResidualWatch()
         self._warned_of_rank = False
-        self._places: dict[Tensor, int] = {}
+        self._had_matrices: list[bool] = []
+        self._places: dict[Tensor, tuple[int, int]] = {}  # group, and place among all parameters
         super().__init__(params, defaults)
+
+    @property
+    def seed(self) -> int:
+        """Of the sketches, unless a group has its own."""
+        return int(self.defaults["seed"])
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add a group; its options are checked, and those it lacks are the optimizer's.
@@ -149,8 +148,13 @@ class SUMO(Optimizer):
         except (ValueError, TypeError):
             self.param_groups.pop()
             raise
-        for parameter in self.param_groups[-1]["params"]:
-            self._warn_of_rank(parameter, self.param_groups[-1])
+        group = self.param_groups[-1]
+        matrices = [p for p in group["params"] if group["use_sumo"] and p.ndim >= 2]
+        self._had_matrices.append(bool(matrices))
+        cut = [message for p in matrices if (message := rank_is_cut(p, group))]
+        if cut and not self._warned_of_rank:
+            self._warned_of_rank = True
+            warnings.warn(cut[0], stacklevel=4)
 
     @overload
     def step(self, closure: None = None) -> None: ...
@@ -166,15 +170,19 @@ class SUMO(Optimizer):
             closure: Evaluates the model again and returns the loss.
 
         Raises:
-            ValueError: A gradient is not finite and ``nonfinite`` is ``"raise"``; the message names the parameter.
-            RuntimeError: A gradient is sparse, or a weight is sharded in a way that has no sharded update.
+            ValueError: A gradient is not finite and ``nonfinite`` is ``"raise"``; the message names the parameter,
+                which is as it was; parameters before it may have been updated.
+            RuntimeError: A gradient is sparse, a weight is sharded in a way that has no sharded update, or the
+                weights were flattened after the optimizer was made.
         """
         loss = None
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
         first = 0
-        for group in self.param_groups:
+        for place, group in enumerate(self.param_groups):
+            if self._had_matrices[place]:
+                refuse_flat(group["params"], place)
             self._step_some(group, [(first + i, p) for i, p in enumerate(group["params"]) if p.grad is not None])
             first += len(group["params"])
         return loss
@@ -187,160 +195,104 @@ class SUMO(Optimizer):
             KeyError: The optimizer does not have it.
         """
         if parameter not in self._places:
-            places = enumerate((group, p) for group in self.param_groups for p in group["params"])
-            self._places = {p: index for index, (_, p) in places}
-        try:
-            index = self._places[parameter]
-        except KeyError:
+            everyone = [(p, place) for place, group in enumerate(self.param_groups) for p in group["params"]]
+            self._places = {p: (place, index) for index, (p, place) in enumerate(everyone)}
+        if parameter not in self._places:
             shape = tuple(parameter.shape)
-            raise KeyError(f"parameter: one of shape {shape} is not among this optimizer's parameters") from None
-        group = next(group for group in self.param_groups if any(p is parameter for p in group["params"]))
+            raise KeyError(f"parameter: one of shape {shape} is not among this optimizer's parameters")
+        place, index = self._places[parameter]
         if parameter.grad is not None:
-            self._step_some(group, [(index, parameter)])
+            self._step_some(self.param_groups[place], [(index, parameter)])
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Load a checkpoint; unlike ``torch.optim``'s, state keeps its own dtype where the weights have 16 bits.
 
         Args:
-            state_dict: From :meth:`state_dict`; ``torch.load(..., weights_only=True)`` reads it back.
+            state_dict: From :meth:`state_dict`; ``torch.load(..., weights_only=True)`` reads it back. Where it and this
+                optimizer know their parameters' names, and the names are the same, state goes by name; else by place.
 
         Raises:
-            ValueError: Groups differ in number or size, or an option in them is out of range.
+            ValueError: Groups differ in number or size, or an option in them is out of range; nothing is loaded.
         """
         seen: dict[str, Any] = {}
-        hook = self.register_load_state_dict_pre_hook(lambda _, loaded: seen.update(loaded))
+
+        def prepare(_: Optimizer, loaded: dict[str, Any]) -> dict[str, Any]:
+            seen.update(as_ours(self, loaded))
+            return seen
+
+        hook = self.register_load_state_dict_pre_hook(prepare)  # after the user's own hooks
         try:
             super().load_state_dict(state_dict)
         finally:
             hook.remove()
-        for group in self.param_groups:
-            check_group(group)
         restore(self, seen)
+
+    def __getstate__(self) -> dict[str, Any]:
+        kept = ("nonfinite", "diagnostics", "skipped", "reports", "_watch", "_warned_of_rank", "_had_matrices")
+        return super().__getstate__() | {name: getattr(self, name) for name in kept}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
+        self._places = {}
         for group in self.param_groups:
             for name, value in self.defaults.items():
                 group.setdefault(name, value)
 
     def name_of(self, index: int) -> str:
         """Return the name of a parameter: the model's, if the optimizer was given names, else its place and shape."""
+        place = index
         for group in self.param_groups:
-            if index < len(group["params"]):
-                if "param_names" in group:
-                    return str(group["param_names"][index])
-                return f"parameter {index} of shape {tuple(group['params'][index].shape)}"
-            index -= len(group["params"])
-        raise IndexError(f"index: expected a place among the parameters, got {index} beyond the last")
+            if place < len(group["params"]):
+                unnamed = f"parameter {index} of shape {tuple(group['params'][place].shape)}"
+                return str(group["param_names"][place]) if "param_names" in group else unnamed
+            place -= len(group["params"])
+        raise IndexError(f"index: expected a place among the parameters, got {index}")
 
     def _step_some(self, group: dict[str, Any], indexed: Sequence[tuple[int, Tensor]]) -> None:
         """Split a group's parameters between SUMO and AdamW."""
+        matrices: list[tuple[int, Tensor]] = []
+        others: list[tuple[int, Tensor]] = []
         for index, parameter in indexed:
             assert parameter.grad is not None
-            if parameter.grad.is_sparse:
-                raise RuntimeError(
-                    f"params: {self.name_of(index)} has a sparse gradient; use Embedding(sparse=False), or "
-                    "torch.optim.SparseAdam for it"
-                )
-        matrices = [(i, p) for i, p in indexed if group["use_sumo"] and p.ndim >= 2 and p.numel()]
-        chosen = {index for index, _ in matrices}
+            refuse_sparse(self.name_of(index), parameter.grad)
+            low_rank = group["use_sumo"] and parameter.ndim >= 2 and parameter.numel()
+            (matrices if low_rank else others).append((index, parameter))
         if matrices:
             self._step_matrices(group, matrices)
-        others = [(i, p) for i, p in indexed if i not in chosen]
         if others:
             self._step_others(group, others)
 
     def _step_matrices(self, group: dict[str, Any], indexed: Sequence[tuple[int, Tensor]]) -> None:
         seen = [self._matrix(index, parameter, group) for index, parameter in indexed]
-        step = Step(group, self.seed, self._meet_nonfinite, self._watch, self._report if self.diagnostics else None)
-        for batch in _batches(seen, group["foreach"] is not False):
+        step = Step(group, self._meet_nonfinite, self._watch, self.reports if self.diagnostics else None)
+        for batch in batches(seen, group["foreach"] is not False):
             step(batch)
 
     def _matrix(self, index: int, parameter: Tensor, group: dict[str, Any]) -> Matrix:
         state, name = self.state[parameter], self.name_of(index)
-        had = "basis" in state
         before = state.get("basis")
         matrix = matrix_of(name, index, parameter, group, state)
-        if had and state["basis"] is not before:
-            warnings.warn(
-                f"{name}: its state belonged to another shape or rank and begins anew (rank is now {matrix.rank})",
-                stacklevel=6,
-            )
+        if before is not None and state["basis"] is not before:
+            message = f"{name}: its state was of another shape or rank and begins anew (rank is now {matrix.rank})"
+            warnings.warn(message, stacklevel=6)
         if group["stagger"]:
-            total = sum(len(group["params"]) for group in self.param_groups)
-            matrix.offset = index * group["update_proj_gap"] // total
+            matrix.offset = index * group["update_proj_gap"] // sum(len(g["params"]) for g in self.param_groups)
         return matrix
 
     def _step_others(self, group: dict[str, Any], indexed: Sequence[tuple[int, Tensor]]) -> None:
-        bad = [_not_finite(parameter) for _, parameter in indexed]
-        flags = torch.stack(agreed(bad, [parameter for _, parameter in indexed])).tolist()
         kept = []
-        for (index, parameter), is_bad in zip(indexed, flags, strict=True):
-            state = self.state[parameter]
-            if "exp_avg" not in state or local(state["exp_avg"]).shape != local(parameter).shape:
-                state.clear()
-                state.update(fresh_state(parameter, group))
-            if is_bad:
-                self._meet(self.name_of(index), state)
-            else:
+        for (index, parameter), is_finite in zip(indexed, finite([p for _, p in indexed]), strict=True):
+            state, name = self.state[parameter], self.name_of(index)
+            if state_for(parameter, group, state):
+                warnings.warn(f"{name}: its state was of another shape and begins anew", stacklevel=5)
+            if is_finite:
                 kept.append((index, parameter))
-        step_adamw([p for _, p in kept], [self.state[p] for _, p in kept], [i for i, _ in kept], group, self.seed)
+            else:
+                self._meet_nonfinite(name, state)
+        step_adamw([p for _, p in kept], [self.state[p] for _, p in kept], [i for i, _ in kept], group)
 
-    def _meet_nonfinite(self, matrix: Matrix) -> None:
-        self._meet(matrix.name, matrix.state)
-
-    def _meet(self, name: str, state: dict[str, Any]) -> None:
+    def _meet_nonfinite(self, name: str, state: dict[str, Any]) -> None:
         """Raise, or count a skipped step."""
         if self.nonfinite == "raise":
-            raise ValueError(
-                f"{name}: its gradient holds NaN or Inf at its step {int(state['step'])}; the parameter and its state "
-                'are as they were (nonfinite="skip" leaves such steps out)'
-            )
+            raise not_finite(name, int(state["step"]))
         self.skipped[name] = self.skipped.get(name, 0) + 1
-
-    def _report(self, matrix: Matrix, hat: Tensor, moment: Tensor) -> None:
-        self.reports[matrix.name] = report_on(matrix, hat, moment)
-
-    def _warn_of_rank(self, parameter: Tensor, group: dict[str, Any]) -> None:
-        if self._warned_of_rank or not group["use_sumo"] or parameter.ndim < 2:
-            return
-        smaller = min(shape_of(parameter, group["split"]))
-        if group["rank"] >= smaller:
-            self._warned_of_rank = True
-            warnings.warn(
-                f"rank: {group['rank']} is not below the smaller side of a weight of shape {tuple(parameter.shape)}; "
-                f"there it is cut to {smaller}, and SUMO becomes momentum orthogonalised in full (said once)",
-                stacklevel=4,
-            )
-
-
-def _batches(matrices: Sequence[Matrix], foreach: bool) -> list[list[Matrix]]:
-    """Cut a list into batches of one device and dtype whose projected gradients fit into little memory.
-
-    What is spread over ranks is batched in any case: it shares collectives.
-    """
-    batches: list[list[Matrix]] = []
-    places: dict[tuple[Any, ...], int] = {}
-    filled: dict[tuple[Any, ...], int] = {}
-    for matrix in matrices:
-        # The same on every rank: global shapes, not those of the pieces.
-        numbers = matrix.rank * min(matrix.outputs, matrix.inputs)
-        key = (matrix.weight.device, matrix.weight.dtype, matrix.gradient.dtype, matrix.shards is None)
-        alone = not foreach and matrix.shards is None
-        if alone or key not in filled or filled[key] + numbers > BATCH_NUMBERS:
-            batches.append([])
-            filled[key] = 0
-            places[key] = len(batches) - 1
-        batches[places[key]].append(matrix)
-        filled[key] += numbers
-    return batches
-
-
-def _not_finite(parameter: Tensor) -> Tensor:
-    """Tell (as 0 or 1) whether this rank's piece of a gradient holds NaN or Inf, in one reading of it."""
-    assert parameter.grad is not None
-    gradient = local(parameter.grad)
-    if not gradient.numel():
-        return torch.zeros((), device=gradient.device)
-    peak: Tensor = torch.linalg.vector_norm(gradient, ord=float("inf"))
-    return (~peak.isfinite()).float()

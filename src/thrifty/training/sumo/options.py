@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from numbers import Real
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from thrifty.training.sumo.matrix import shape_of
 from thrifty.training.sumo.orthogonal import METHODS
 from thrifty.training.sumo.refresh import PROJECTORS, REFRESHES
 from thrifty.training.sumo.residual import RESIDUALS
@@ -27,7 +29,22 @@ _CHOICES: dict[str, tuple[Any, ...]] = {
 }
 
 #: Lowest whole number that each may be.
-_WHOLE = {"rank": 1, "update_proj_gap": 1, "oversample": 0, "power_iters": 0, "split": 1}
+_WHOLE: dict[str, int | None] = {
+    "rank": 1,
+    "update_proj_gap": 1,
+    "oversample": 0,
+    "power_iters": 0,
+    "split": 1,
+    "seed": None,
+}
+
+#: Everything that a parameter group may set.
+GROUP_OPTIONS = (
+    *_CHOICES,
+    *_WHOLE,
+    *("lr", "momentum", "weight_decay", "scale", "residual_scale", "norm_growth_limit", "energy_threshold"),
+    *("transport", "betas", "eps", "foreach", "maximize", "stagger"),
+)
 
 
 def check_group(group: dict[str, Any]) -> None:
@@ -43,8 +60,9 @@ def check_group(group: dict[str, Any]) -> None:
             raise ValueError(f"{name}: expected one of {', '.join(map(str, choices))}, got {group[name]!r}")
     for name, least in _WHOLE.items():
         value = group[name]
-        if isinstance(value, bool) or not isinstance(value, int) or value < least:
-            raise ValueError(f"{name}: expected a whole number of at least {least}, got {value!r}")
+        if isinstance(value, bool) or not isinstance(value, int) or (least is not None and value < least):
+            wanted = "a whole number" if least is None else f"a whole number of at least {least}"
+            raise ValueError(f"{name}: expected {wanted}, got {value!r}")
     _check_numbers(group)
     _check_pairs(group)
     for parameter in group["params"]:
@@ -54,31 +72,46 @@ def check_group(group: dict[str, Any]) -> None:
             raise ValueError(f"split: {group['split']} does not divide the {parameter.shape[0]} rows of a parameter")
 
 
+def rank_is_cut(parameter: Tensor, group: dict[str, Any]) -> str | None:
+    """Say so if a weight has no more rows or columns than the rank."""
+    smaller = min(shape_of(parameter, group["split"]))
+    if group["rank"] < smaller:
+        return None
+    return (
+        f"rank: {group['rank']} is not below the smaller side of a weight of shape {tuple(parameter.shape)}; there it "
+        f"is cut to {smaller}, and SUMO becomes momentum orthogonalised in full (said once)"
+    )
+
+
 def _check_numbers(group: dict[str, Any]) -> None:
-    lr = group["lr"]
+    lr, betas, limit = group["lr"], group["betas"], group["norm_growth_limit"]
     if isinstance(lr, Tensor) and lr.numel() != 1:
         raise ValueError(f"lr: expected a number or a tensor of one element, got shape {tuple(lr.shape)}")
-    if not isinstance(lr, Tensor) and not lr >= 0:
-        raise ValueError(f"lr: expected a number of at least 0, got {lr}")
-    for name in ("weight_decay", "residual_scale", "eps"):
-        if not group[name] >= 0:
-            raise ValueError(f"{name}: expected a number of at least 0, got {group[name]}")
-    for name, value in (("momentum", group["momentum"]), *zip(("betas[0]", "betas[1]"), group["betas"], strict=True)):
-        if not 0 <= value < 1:
-            raise ValueError(f"{name}: expected a number in [0, 1), got {value}")
-    if not group["scale"] > 0:
-        raise ValueError(f"scale: expected a number above 0, got {group['scale']}")
-    limit = group["norm_growth_limit"]
-    if limit is not None and not limit > 1:
-        raise ValueError(f"norm_growth_limit: expected a number above 1, or None for no limit, got {limit}")
+    numbers = {name: group[name] for name in ("weight_decay", "residual_scale", "eps")}
+    for name, value in ({"lr": lr.item() if isinstance(lr, Tensor) else lr} | numbers).items():
+        if not _is_number(value) or not value >= 0:
+            raise ValueError(f"{name}: expected a number of at least 0, got {value!r}")
+    if not isinstance(betas, list | tuple) or len(betas) != 2:
+        raise ValueError(f"betas: expected two numbers, got {betas!r}")
+    for name, value in (("momentum", group["momentum"]), ("betas[0]", betas[0]), ("betas[1]", betas[1])):
+        if not _is_number(value) or not 0 <= value < 1:
+            raise ValueError(f"{name}: expected a number in [0, 1), got {value!r}")
+    if not _is_number(group["scale"]) or not group["scale"] > 0:
+        raise ValueError(f"scale: expected a number above 0, got {group['scale']!r}")
+    if limit is not None and not (_is_number(limit) and limit > 1):
+        raise ValueError(f"norm_growth_limit: expected a number above 1, or None for no limit, got {limit!r}")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool)
 
 
 def _check_pairs(group: dict[str, Any]) -> None:
     threshold = group["energy_threshold"]
-    if group["refresh"] != "interval" and (threshold is None or not 0 < threshold < 1):
+    if group["refresh"] != "interval" and not (_is_number(threshold) and 0 < threshold < 1):
         raise ValueError(
             f"energy_threshold: refresh={group['refresh']!r} needs a share of the gradient's norm in (0, 1), "
-            f"got {threshold}"
+            f"got {threshold!r}"
         )
     if group["limit_target"] == "residual" and group["residual"] != "raw":
         raise ValueError(

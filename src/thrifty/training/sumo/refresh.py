@@ -73,7 +73,7 @@ def refresh(matrices: Sequence[Matrix], group: dict[str, Any], seed: int) -> Non
             R = new.mT @ basis
             if matrix.shards and matrix.shards.axis == "rows":
                 R = matrix.shards.sum(R)
-            moment.copy_(transport(moment, R))
+            moment.copy_(transport(moment.to(R.dtype), R))  # also a moment of fewer bits is carried in full
         basis.copy_(new)
         state["refresh_count"] += 1
         state["refreshed_at"].copy_(state["step"])

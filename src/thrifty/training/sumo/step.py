@@ -2,7 +2,7 @@
 
 Everything that is decided on the host (is a gradient finite, is a basis due) is read from the device in one piece.
 Nothing is written before every gradient of the list has been looked at. A list of one is the single-tensor path; with
-more, moments of one shape are orthogonalised as a batch and collectives are shared.
+more, moments of one shape are orthogonalised as a batch and collectives are shared; :func:`batches` makes the lists.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from thrifty.training.sumo import residual
+from thrifty.training.sumo.diagnostics import MomentReport, report_on
 from thrifty.training.sumo.matrix import Matrix, compensation_of
 from thrifty.training.sumo.orthogonal import inverse_root, orthogonalize
 from thrifty.training.sumo.refresh import exhausted, is_due, refresh
@@ -26,6 +27,9 @@ from thrifty.training.sumo.weights import apply_update, project
 
 LIMIT_TARGETS = ("orthogonal", "update", "residual", None)
 
+#: Numbers of projected gradient that a batch holds at once (32 MB in float32).
+BATCH_NUMBERS = 1 << 23
+
 
 @dataclass(frozen=True)
 class Step:
@@ -33,18 +37,16 @@ class Step:
 
     Args:
         group: The options of their parameter group.
-        seed: Of the optimizer.
-        on_nonfinite: Told each matrix whose gradient is not finite, before anything is written; if it returns, that
-            matrix is left as it is.
+        on_nonfinite: Told the name and the state of each matrix whose gradient is not finite, before anything is
+            written; if it returns, that matrix is left as it is.
         watch: Looks out for a raw residual that rules the update.
-        on_projected: Told each matrix, its Ĝ and its M, if someone wants to look at them.
+        reports: Where to write what each moment looks like, by name; ``None``: do not look.
     """
 
     group: dict[str, Any]
-    seed: int
-    on_nonfinite: Callable[[Matrix], None]
+    on_nonfinite: Callable[[str, dict[str, Any]], None]
     watch: ResidualWatch
-    on_projected: Callable[[Matrix, Tensor, Tensor], None] | None = None
+    reports: dict[str, MomentReport] | None = None
 
     def __call__(self, matrices: Sequence[Matrix]) -> None:
         """Update every matrix, and its state, in place."""
@@ -55,20 +57,20 @@ class Step:
         bad, some = _looks(matrices, looked_at)
         for matrix, is_bad in zip(matrices, bad, strict=True):
             if is_bad:
-                self.on_nonfinite(matrix)
+                self.on_nonfinite(matrix.name, matrix.state)
         renewed = {m for m, d, s, b in zip(matrices, due, some, bad, strict=True) if d and s and not b}
         matrices = [matrix for matrix, is_bad in zip(matrices, bad, strict=True) if not is_bad]
         if not matrices:
             return
         renewed |= exhausted(matrices, projected, renewed, self.group)
-        refresh([matrix for matrix in matrices if matrix in renewed], self.group, self.seed)
+        refresh([matrix for matrix in matrices if matrix in renewed], self.group, self.group["seed"])
         projected |= _projected([matrix for matrix in matrices if matrix in renewed or matrix not in projected])
 
         hats = [projected[matrix] for matrix in matrices]
         moments = [_accumulate(matrix, hat, self.group) for matrix, hat in zip(matrices, hats, strict=True)]
-        if self.on_projected:
+        if self.reports is not None:
             for matrix, hat, moment in zip(matrices, hats, moments, strict=True):
-                self.on_projected(matrix, hat, moment)
+                self.reports[matrix.name] = report_on(matrix, hat, moment)
         self._write(matrices, hats, _orthogonalized(moments, matrices, self.group["orthogonalizer"]))
         for matrix in matrices:
             matrix.state["step"] += 1
@@ -107,8 +109,30 @@ class Step:
                 coefficient=0.0 if rest.is_none else rest.coefficient * (sign * lr),
                 rounding=group["rounding"],
                 compensation=compensation_of(matrix),
-                generator=_rounding_generator(matrix, self.seed),
+                generator=_rounding_generator(matrix),
             )
+
+
+def batches(matrices: Sequence[Matrix], foreach: bool) -> list[list[Matrix]]:
+    """Cut a list into batches of one device and dtype whose projected gradients fit into little memory.
+
+    What is spread over ranks is batched in any case: it shares collectives.
+    """
+    cut: list[list[Matrix]] = []
+    places: dict[tuple[Any, ...], int] = {}
+    filled: dict[tuple[Any, ...], int] = {}
+    for matrix in matrices:
+        # The same on every rank: global shapes, not those of the pieces.
+        numbers = matrix.rank * min(matrix.outputs, matrix.inputs)
+        key = (matrix.weight.device, matrix.weight.dtype, matrix.gradient.dtype, matrix.shards is None)
+        alone = not foreach and matrix.shards is None
+        if alone or key not in filled or filled[key] + numbers > BATCH_NUMBERS:
+            cut.append([])
+            filled[key] = 0
+            places[key] = len(cut) - 1
+        cut[places[key]].append(matrix)
+        filled[key] += numbers
+    return cut
 
 
 def _projected(matrices: Sequence[Matrix]) -> dict[Matrix, Tensor]:
@@ -155,7 +179,7 @@ def _orthogonalized(moments: Sequence[Tensor], matrices: Sequence[Matrix], metho
     grams = [moments[place].double() @ moments[place].double().mT for place in spread]
     for place, S in zip(spread, sum_over("columns", [matrices[p] for p in spread], grams), strict=True):
         matrix, moment = matrices[place], moments[place]
-        tolerance = max(matrix.rank, matrix.outputs, matrix.inputs) * torch.finfo(moment.dtype).eps
+        tolerance = min(matrix.outputs, matrix.inputs) * torch.finfo(moment.dtype).eps
         results[place] = inverse_root(S, tolerance).to(moment.dtype) @ moment
     return results
 
@@ -179,9 +203,9 @@ def _limit(matrices: Sequence[Matrix], norms: Tensor) -> Tensor:
     return factors
 
 
-def _rounding_generator(matrix: Matrix, seed: int) -> torch.Generator | None:
+def _rounding_generator(matrix: Matrix) -> torch.Generator | None:
     if matrix.group["rounding"] != "stochastic" or matrix.weight.dtype != torch.bfloat16:
         return None
     offset = matrix.shards.offset if matrix.shards else 0
     generator = torch.Generator(matrix.weight.device)
-    return generator.manual_seed(mixed_seed(seed, matrix.index, int(matrix.state["step"]), offset, 1))
+    return generator.manual_seed(mixed_seed(matrix.group["seed"], matrix.index, int(matrix.state["step"]), offset, 1))
