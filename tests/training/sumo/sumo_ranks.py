@@ -137,12 +137,35 @@ def fsdp(rank, world, folder):
     assert sum(same) == 3, same
 
 
-def checkpoint(rank, world, folder):
+def hsdp(rank, world, folder):
+    """Shards within a node and replicas across nodes: two ranks hold each piece, and both take the same steps."""
+    expected, _ = single()
+    mesh = init_device_mesh("cpu", (2, world // 2), mesh_dim_names=("replicate", "shard"))
+    net = model()
+    for layer in net:
+        if isinstance(layer, nn.Linear):
+            fully_shard(layer, mesh=mesh)
+    fully_shard(net, mesh=mesh)
+    optimizer = optimizer_of(net)
+    train(net, optimizer, 7, rows=rows_of(rank, world))
+    for a, b in zip(expected.parameters(), net.parameters(), strict=True):
+        torch.testing.assert_close(whole(b), a, atol=2e-5, rtol=1e-4)
+    weight = net[0].weight
+    assert weight.placements == (Replicate(), Shard(0))
+    assert optimizer.state[weight]["basis"].placements == (Replicate(), Shard(0))
+    for tensor in (weight.to_local().detach(), optimizer.state[weight]["basis"].to_local()):
+        twins = [torch.empty_like(tensor) for _ in range(2)]
+        dist.all_gather(twins, tensor, group=mesh.get_group("replicate"))
+        assert torch.equal(*twins)
+    checkpoint(rank, world, folder, mesh)
+
+
+def checkpoint(rank, world, folder, mesh=None):
     """A distributed checkpoint brings back the exact state."""
 
     def sharded():
         net = model()
-        fully_shard(net, mesh=init_device_mesh("cpu", (world,)))
+        fully_shard(net, mesh=mesh or init_device_mesh("cpu", (world,)))
         return net, optimizer_of(net)
 
     net, optimizer = sharded()
@@ -198,6 +221,15 @@ def shapes(rank, world, folder):
     cut.grad = distribute_tensor(torch.ones(8, 4, 3), mesh, [Shard(1)])
     with pytest.raises(RuntimeError, match="placed as"):
         SUMO([cut], rank=2).step()
+    plane = init_device_mesh("cpu", (world, 1))
+    cut = nn.Parameter(distribute_tensor(torch.zeros(9, 6), plane, [Shard(0), Shard(1)]))
+    cut.grad = distribute_tensor(torch.ones(9, 6), plane, [Shard(0), Shard(1)])
+    with pytest.raises(RuntimeError, match=r"placed as .*one dimension of the mesh"):
+        SUMO([cut], rank=2).step()
+    wide = nn.Parameter(distribute_tensor(torch.zeros(6, 9), mesh, [Shard(0)]))
+    wide.grad = distribute_tensor(torch.ones(6, 9), mesh, [Shard(0)])
+    with pytest.raises(RuntimeError, match="orthogonalizer: the moment .* got 'ns5'"):
+        SUMO([wide], rank=2, orthogonalizer="ns5").step()
 
 
 if __name__ == "__main__":

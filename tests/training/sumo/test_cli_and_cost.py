@@ -44,6 +44,22 @@ def test_states_reads_shapes_and_counts(models):
     assert "galore" in shown.output
 
 
+def test_states_sorts_weights_as_the_group_builder_does(tmp_path):
+    model = torch.nn.ModuleDict(
+        {
+            "embed": torch.nn.Embedding(50, 32),
+            "attention": torch.nn.MultiheadAttention(32, 2),
+            "narrow": torch.nn.Linear(32, 4),
+            "patches": torch.nn.Conv2d(3, 32, 4),
+            "lm_head": torch.nn.Linear(32, 50),
+        }
+    )
+    save_file(model.state_dict(), tmp_path / "model.safetensors")
+    done = runner.invoke(app, ["states", str(tmp_path), "--rank", "8", "--json"])
+    found = json.loads(done.output)["bytes"]
+    assert found == {method: estimate_state_bytes(model, 8, method) for method in found}
+
+
 def test_extract_lora_writes_what_changed_once(models):
     pytest.importorskip("peft")
     arguments = ["extract-lora", str(models / "tuned"), str(models / "base"), "--out", str(models / "adapter")]

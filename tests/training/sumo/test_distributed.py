@@ -43,6 +43,10 @@ def test_fsdp2_is_single_process_training_without_gathering(tmp_path):
     start("fsdp", 2, tmp_path)
 
 
+def test_replicas_of_shards_take_the_same_steps(tmp_path):
+    start("hsdp", 4, tmp_path)
+
+
 def test_distributed_checkpoints_resume_exactly(tmp_path):
     start("checkpoint", 2, tmp_path)
 

@@ -274,8 +274,42 @@ def _unwrapped(base):
     }
 
 
+def test_a_compiled_model_has_the_names_of_the_plain_one(rng):
+    torch.manual_seed(0)
+    model = Tiny()
+    base = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    with torch.no_grad():
+        model.attention.weight += matrix(rng, 96, 1) @ matrix(rng, 1, 32)
+    assert list(extract_lora(torch.compile(model), base).layers) == ["attention"]
+    assert list(extract_lora(nn.DataParallel(model), base).layers) == ["attention"]
+
+
+def test_gpt_2s_transposed_weights_are_told_by_their_biases(rng, tmp_path):
+    transformers, peft = pytest.importorskip("transformers"), pytest.importorskip("peft")
+    config = transformers.GPT2Config(vocab_size=40, n_positions=16, n_embd=24, n_layer=1, n_head=2)
+    torch.manual_seed(0)
+    model = transformers.GPT2LMHeadModel(config).eval()
+    base = transformers.GPT2LMHeadModel(config).eval()
+    base.load_state_dict(model.state_dict())
+    block = model.transformer.h[0]
+    with torch.no_grad():
+        for layer in (block.attn.c_attn, block.attn.c_proj, block.mlp.c_fc, block.mlp.c_proj):  # the second is square
+            layer.weight += matrix(rng, layer.weight.shape[0], 2) @ matrix(rng, 2, layer.weight.shape[1])
+    before = {name: tensor.clone() for name, tensor in base.state_dict().items()}
+    by_module, by_name = extract_lora(model, before), extract_lora(model.state_dict(), before)
+    assert by_name.transposed == by_module.transposed
+    assert by_name.layers.keys() == by_module.layers.keys()
+    by_name.save(tmp_path)
+    x = torch.arange(5)[None]
+    expected = model(x).logits
+    loaded = peft.PeftModel.from_pretrained(base, str(tmp_path))
+    torch.testing.assert_close(loaded(x).logits, expected, atol=1e-3, rtol=1e-3)
+
+
 def test_adapters_that_cannot_be_are_named(rng):
     model = Tiny()
+    with pytest.raises(TypeError, match="base_state_dict: expected a mapping .* got Tiny"):
+        extract_lora(model, Tiny())
     same = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     with pytest.raises(ValueError, match="no linear layer differs"):
         extract_lora(model, same)

@@ -24,7 +24,7 @@ from thrifty.training.sumo.subspace import randomized_range
 LARGE = 1024
 
 #: Without modules to look at, a two-dimensional weight of this name is no linear layer.
-_NOT_LINEAR = re.compile(r"embed|wte|wpe|lm_head|norm", re.IGNORECASE)
+_NOT_LINEAR = re.compile(r"embed|wte|wpe|lm_head|norm|(^|\.)shared\.", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -148,8 +148,9 @@ def extract_lora(
     """Return what training changed in the linear layers, as LoRA factors, and write a PEFT folder if asked.
 
     Args:
-        model: The tuned model or its state dict.
-        base_state_dict: Of the model before; values may be read lazily, one is used at a time.
+        model: The tuned model (compiled or wrapped for data parallelism too) or its state dict, in which linear layers
+            are told by name.
+        base_state_dict: Of the model before, as a copy; values may be read lazily, one is used at a time.
         rank: At most; ``None``: each layer its numerical rank.
         tol: Singular values up to ``tol`` times the largest count as zero.
         out_dir: Where to write the adapter.
@@ -157,12 +158,16 @@ def extract_lora(
         force: Replace an adapter that is already there.
 
     Raises:
+        TypeError: ``base_state_dict`` is a module.
         ValueError: A parameter is missing from ``base_state_dict`` or has another shape there, or nothing changed.
         ImportError: ``out_dir`` is given, and peft is not installed.
 
     Source:
         Section 3 of arXiv 2505.24749, post-hoc adapter extraction.
     """
+    if isinstance(base_state_dict, nn.Module):
+        kind = type(base_state_dict).__name__
+        raise TypeError(f"base_state_dict: expected a mapping of names to tensors, got {kind}; pass its state_dict()")
     tuned, linear, transposed = _weights(model)
     layers, left_out = {}, []
     for name, weight in tuned.items():
@@ -182,7 +187,10 @@ def extract_lora(
         module = name.removesuffix(".weight")
         layers[module] = lora_factors(delta.mT if module in transposed else delta, rank, tol)
     if not layers:
-        raise ValueError("model: no linear layer differs from base_state_dict")
+        raise ValueError(
+            "model: no linear layer differs from base_state_dict (state_dict() shares the model's memory: "
+            "clone its tensors before training)"
+        )
     adapter = Adapter(layers, tuple(left_out), transposed)
     if out_dir is not None:
         adapter.save(out_dir, base_model=base_model, force=force)
@@ -197,9 +205,30 @@ def is_linear_name(name: str) -> bool:
 def _weights(model: nn.Module | Mapping[str, Tensor]) -> tuple[Mapping[str, Tensor], set[str], frozenset[str]]:
     """Return the parameters, the names of linear weights, and the modules that store them transposed."""
     if not isinstance(model, nn.Module):
-        linear = {name for name, weight in model.items() if weight.ndim == 2 and is_linear_name(name)}
-        return model, linear, frozenset()
-    modules = dict(model.named_modules())
+        shapes = {name: tuple(weight.shape) for name, weight in model.items()}
+        linear = {name for name, shape in shapes.items() if len(shape) == 2 and is_linear_name(name)}
+        return model, linear, _stored_transposed(shapes, linear)
+    plain: nn.Module = getattr(model, "_orig_mod", model)  # torch.compile's wrapper
+    if isinstance(plain, nn.parallel.DistributedDataParallel | nn.DataParallel):
+        plain = plain.module
+    modules = dict(plain.named_modules())
     transposed = frozenset(name for name, module in modules.items() if type(module).__name__ == "Conv1D")
     linear = {f"{name}.weight" for name, module in modules.items() if isinstance(module, nn.Linear)}
-    return dict(model.named_parameters()), linear | {f"{name}.weight" for name in transposed}, transposed
+    return dict(plain.named_parameters()), linear | {f"{name}.weight" for name in transposed}, transposed
+
+
+def _stored_transposed(shapes: Mapping[str, tuple[int, ...]], linear: set[str]) -> frozenset[str]:
+    """Return the modules that store [in, out], as GPT-2's do: a bias is as long as the outputs.
+
+    A square weight does not tell; it is stored as its namesakes in other places are.
+    """
+
+    def last(name: str) -> str:
+        return name.removesuffix(".weight").rpartition(".")[2]
+
+    def turned(name: str) -> bool:
+        rows, columns = shapes[name]
+        return rows != columns and shapes.get(f"{name.removesuffix('weight')}bias") == (columns,)
+
+    kinds = {last(name) for name in linear if turned(name)}
+    return frozenset(name.removesuffix(".weight") for name in linear if last(name) in kinds)

@@ -29,16 +29,23 @@ def states(
     bytes_a_number: Annotated[int, typer.Option(help="4: float32 state; 2: bfloat16.", min=1)] = 4,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Show the bytes of state that SUMO, GaLore, Muon and AdamW keep for a model's weights.
+    """Show the bytes of state that SUMO, GaLore, Muon, AdamW and SGD with momentum keep for a model's weights.
 
-    Only shapes are read, so that a model of any size takes no memory. Embeddings, heads and norms get AdamW's state
-    in every column.
+    Only names and shapes are read, so that a model of any size takes no memory. Embeddings, heads, norms and weights of
+    fewer than 16 rows or columns keep AdamW's state, except under SGD.
     """
     from thrifty.training.sumo.adapter import is_linear_name
+    from thrifty.training.sumo.groups import MIN_DIM
     from thrifty.training.sumo.memory import NUMBERS, estimate_state_bytes
 
     shapes = {name: shape for file in _files(model) for name, shape in _shapes(file)}
-    low = {name: shape for name, shape in shapes.items() if len(shape) >= 2 and is_linear_name(name)}
+    low = {
+        name: shape
+        for name, shape in shapes.items()
+        if (is_linear_name(name) or name.endswith("_proj_weight"))  # the latter: of torch's own attention
+        and len(shape) >= 2
+        and min(shape[0], _product(shape[1:])) >= MIN_DIM
+    }
     if not low:
         raise ValueError(f"model: {model} holds no weight of a linear layer among {len(shapes)} tensors")
     flat = [(_product(shape),) for name, shape in shapes.items() if name not in low]

@@ -20,6 +20,9 @@ LINEAR_LAYERS = ("Linear", "Conv1D", "Conv1d", "Conv2d", "Conv3d", "MultiheadAtt
 #: What such a layer calls its matrices: torch's attention keeps its projections as parameters of its own.
 MATRICES = ("weight", "in_proj_weight", "q_proj_weight", "k_proj_weight", "v_proj_weight")
 
+#: Below this many rows or columns there is no subspace worth the name.
+MIN_DIM = 16
+
 
 def sumo_param_groups(
     model: nn.Module,
@@ -27,7 +30,7 @@ def sumo_param_groups(
     target_modules: str | Sequence[str] = "all-linear",
     exclude: Sequence[str] = ("embed", "lm_head", "norm"),
     rank: int = 128,
-    min_dim: int = 16,
+    min_dim: int = MIN_DIM,
     aux_lr: float | None = None,
     no_decay_1d: bool = True,
     **options: Any,
