@@ -18,7 +18,7 @@ from thrifty.training.streambp.corpus import blocks, documents
 from thrifty.training.streambp.evidence.batches import Batch
 from thrifty.training.streambp.evidence.contenders import CHECKPOINT, NATIVE, OURS, prepared, step
 
-LENGTH, STEPS, CHUNK, RATE = 2048, 3, 512, 0.01
+LENGTH, STEPS, CHUNK, RATE = 2048, 2, 512, 0.01
 
 
 def show(ctx: Context, evidence: Evidence) -> None:
