@@ -1,4 +1,4 @@
-"""No causal language model of transformers is streamed inexactly: each is refused, or has plain autograd's gradients."""
+"""No causal language model of transformers is streamed inexactly: refused, or plain autograd's gradients."""
 
 import pytest
 import torch
