@@ -45,6 +45,9 @@ def test_golden_values(cancer):
     near = RashomonEllipsoid(0.01).fit(model, X, y)
     theta, rows = near.ellipsoid_.theta, with_constant(X)
     assert mean_log_loss(theta, rows, y) == pytest.approx(0.049490, abs=1e-6)
+    of_weights = mean_log_loss(theta, rows, y) + 0.5e-3 * theta[:-1] @ theta[:-1]
+    assert of_weights == pytest.approx(0.059828, abs=1e-6)
+    assert ((rows @ theta > 0) != y).sum() == 7
     assert np.linalg.norm(theta[:-1]) == pytest.approx(4.5471, abs=1e-4)
     assert theta[-1] == pytest.approx(0.0594, abs=1e-4)
     H = hessian(theta, rows, 1e-3)
@@ -141,6 +144,17 @@ def test_relative_epsilon_coverage_and_parameters(cancer):
     tight = RashomonEllipsoid(1e-5, center="refit").fit(model, X, y).coverage(300, random_state=0)
     assert 0.95 <= tight <= 1.0
     assert near.coverage(300, on_surface=True, random_state=0) < tight
+
+
+def test_another_tolerance_is_the_same_ellipsoid_scaled(cancer):
+    X, y, model = cancer
+    near = RashomonEllipsoid(0.01).fit(model, X, y)
+    other, again = near.with_epsilon(0.004), RashomonEllipsoid(0.004).fit(model, X, y)
+    np.testing.assert_array_equal(other.robust_logit(X), again.robust_logit(X))
+    assert other.coverage(50, random_state=0) == again.coverage(50, random_state=0)
+    assert near.epsilon_ == 0.01
+    with pytest.raises(ValueError, match="epsilon is -1"):
+        near.with_epsilon(-1)
 
 
 def test_torch_parameters_are_taken(cancer):

@@ -49,6 +49,32 @@ def test_boxes_against_cvxpy():
     assert solved >= 25
 
 
+def test_boxed_answers_satisfy_the_kkt_conditions():
+    """x is where the distance's pull is a multiple of g1's slope, but for columns at a bound that it pushes against."""
+    seen = 0
+    for seed in range(50):
+        _, p = problem(seed)
+        x = by_interior_point(p)
+        if x is None or p.slack(p.origin) >= 0:
+            continue
+        inner = p.shape @ np.append(x, 1)
+        slope = (p.slope - p.shape.T @ inner / np.linalg.norm(inner))[:-1]
+        pull = p.weights * (x - p.origin)
+        low, high = x - p.lower < 1e-6, p.upper - x < 1e-6
+        free = ~(low | high)
+        if not free.any():
+            continue
+        seen += 1
+        mu = pull[free] @ slope[free] / (slope[free] @ slope[free])
+        rest = pull - mu * slope
+        assert mu > 0
+        assert np.abs(rest[free]).max() < 1e-5 * (1 + np.abs(pull).max())
+        assert (rest[low] >= -1e-5).all()
+        assert (rest[high] <= 1e-5).all()
+        assert abs(p.slack(x)) < 1e-6
+    assert seen >= 20
+
+
 @pytest.mark.parametrize("absolute", [False, True])
 def test_without_clarabel_the_answer_is_the_same(absolute):
     from dataclasses import replace

@@ -145,6 +145,58 @@ def test_gradients_give_one_level_a_category(credit):
     assert result.distance.mean() < 1.3 * exact.distance.mean()
 
 
+def test_where_the_descent_finds_nothing_certified_rows_of_the_table_are_begun_from(net):
+    """Far from the data a network of ReLUs may have no direction that helps; rows of the table are certified."""
+    from thrifty.solvers.ellice.gradient import Descent, solve_gradient
+
+    X, y, module = net
+    explainer = ElliCE(module, epsilon=0.05, bounds=None).fit(X, y)
+    persons = X[explainer.reading_.deployed_logit(X) < 0][:20]
+    problem = explainer._problem(1, explainer.region_)
+    alone = solve_gradient(problem, persons, Descent())
+    result = explainer.explain(persons)
+    assert result.answered.all()
+    reached = np.array([answer.row is not None for answer in alone])
+    assert not reached.all()
+    far = [np.linalg.norm(answer.row - x) for answer, x in zip(alone, persons, strict=True) if answer.row is not None]
+    assert (result.distance[reached] <= np.array(far) * (1 + 1e-3)).all()
+    nearest = ElliCE(module, epsilon=0.05, bounds=None, method="data").fit(X, y).explain(persons)
+    assert (result.distance <= nearest.distance + 1e-9).all()
+
+
+def test_a_neural_additive_model_is_a_network_like_any_other(cancer):
+    """A sum of one small network a column: its last layer is linear in their outputs."""
+    X, y, _ = cancer
+    X = X[:, :4]
+
+    class Additive(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            shape = (torch.nn.Linear(1, 8), torch.nn.Tanh(), torch.nn.Linear(8, 2))
+            self.parts = torch.nn.ModuleList(torch.nn.Sequential(*shape) for _ in range(4))
+            self.last = torch.nn.Linear(8, 1)
+
+        def forward(self, x):
+            return self.last(torch.cat([part(x[:, j : j + 1]) for j, part in enumerate(self.parts)], 1))
+
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        module = Additive()
+        adam = torch.optim.Adam(module.parameters(), 1e-2)
+        inputs, labels = torch.as_tensor(X).float(), torch.as_tensor(y).float()
+        for _ in range(200):
+            adam.zero_grad()
+            torch.nn.functional.binary_cross_entropy_with_logits(module(inputs)[:, 0], labels).backward()
+            adam.step()
+    explainer = ElliCE(module, epsilon=0.002, constraints=Constraints(immutable=["x1"])).fit(X, y)
+    persons = X[explainer.reading_.deployed_logit(X) < 0][:8]
+    result = explainer.explain(persons)
+    assert result.answered.all()
+    assert (result.worst_logit >= 0).all()
+    assert (explainer.reading_.deployed_logit(result.counterfactuals.to_numpy(float)) >= 0).all()
+    assert (result.counterfactuals["x1"] == persons[:, 1]).all()
+
+
 def test_gradient_sparsity(net):
     X, y, module = net
     explainer = ElliCE(module, epsilon=0.001, sparsity="min", preset="library").fit(X, y)
@@ -234,6 +286,7 @@ def test_one_call_or_many_give_the_same(net):
 
 
 @pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 def test_on_a_gpu_the_answers_are_certified_too(net):
     X, y, module = net
     result = ElliCE(module, epsilon=0.002, device="cuda").fit(X, y).explain(X[y == 0][:16])

@@ -21,6 +21,8 @@ from thrifty.solvers.ellice.region import Box, Choice
 
 #: Logits that a category starts from: 0.1, and 1 for the person's level (the authors' values).
 START_OFF, START_ON = 0.1, 1.0
+#: Logit of a level that a search begins from because it was found before.
+START_FIRM = 4.0
 
 
 class Crowd:
@@ -61,6 +63,14 @@ class Crowd:
         for choice in self.problem.region.choices:
             shares = self.tensor(choice.shares(self.rows))
             values[:, self.at(choice)] = START_OFF + (START_ON - START_OFF) * shares
+        return values
+
+    def values_of(self, rows: Tensor) -> Tensor:
+        """Return the values that stand for rows: their levels firmly, but not finally; what is held as the person's."""
+        values = torch.where(self.held, self.origin, rows)
+        for choice in self.problem.region.choices:
+            shares = self.tensor(choice.shares(rows.cpu().numpy()))
+            values[:, self.at(choice)] = START_FIRM * shares
         return values
 
     def realise(self, values: Tensor, generator: Generator | None) -> Tensor:

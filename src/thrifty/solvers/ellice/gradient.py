@@ -65,7 +65,8 @@ def solve_gradient(
         descent: How.
         seed: Of Gumbel noise and restarts.
         frozen: Columns that each person must keep besides those of the region.
-        known: For each person certified rows to shorten the way from as well (NaN: none); ``"closest"`` only.
+        known: For each person certified rows to begin from as well (NaN: none), moved into the person's limits first;
+            ``"closest"`` only.
 
     Returns:
         One answer a person: ``"feasible"``, or ``"not_found"``. Nearest is never claimed.
@@ -148,10 +149,13 @@ def search(
     again = slice(n, descent.n_restarts * n)
     noise = torch.randn(values[again].shape, generator=generator, dtype=torch.float64).to(crowd.device)
     values[again] += 0.5 * noise
-    given = torch.full_like(values, float("nan"))
     if known is not None:
-        given[descent.n_restarts * n :] = crowd.tensor(known.swapaxes(0, 1).reshape(-1, rows.shape[1]))
-    found, done = first_certified(crowd, descent, generator, values, given)
+        given = crowd.tensor(known.swapaxes(0, 1).reshape(-1, rows.shape[1]))
+        there = ~given.isnan().any(1)
+        values[descent.n_restarts * n :][there] = crowd.values_of(
+            torch.cat([crowd.origin[: descent.n_restarts * n], given.nan_to_num()])
+        )[descent.n_restarts * n :][there]
+    found, done = first_certified(crowd, descent, generator, values)
     if descent.preset == "closest":
         found = shorten(crowd, found, done, descent)
         found = walk_back(crowd, found, done, descent.halvings)
@@ -162,28 +166,19 @@ def search(
     return [crowd.answer(i, nearest[i] if reached[i] else None) for i in range(n)]
 
 
-def first_certified(
-    crowd: Crowd, descent: Descent, generator: Generator, values: Tensor, given: Tensor | None = None
-) -> tuple[Tensor, Tensor]:
-    """Descend until certified, each person for themselves; return rounded rows and who has arrived.
-
-    Whose ``given`` row is certified has arrived there; whose row is NaN begins at ``values``; nobody else moves.
-    """
+def first_certified(crowd: Crowd, descent: Descent, generator: Generator, values: Tensor) -> tuple[Tensor, Tensor]:
+    """Descend until certified, each person for themselves; return rounded rows and who has arrived."""
     paper = descent.preset == "paper"
     patience = 100 if paper else 50
     values = crowd.project(values).requires_grad_(True)
     adam = torch.optim.Adam([values], lr=descent.lr)
     found = crowd.rounded(values)
-    idle = torch.zeros_like(crowd.blocked)
-    if given is not None:
-        idle = ~given.isnan().any(1)
-        found = torch.where(idle[:, None], given, found)
     done = crowd.certified(found)
     best = torch.full((len(values),), -float("inf"), dtype=torch.float64, device=crowd.device)
     since = torch.zeros(len(values), device=crowd.device)
     has_choices = bool(crowd.problem.region.choices)
     for _ in range(descent.max_steps):
-        active = ~done & ~idle & (since < patience) & ~crowd.blocked
+        active = ~done & (since < patience) & ~crowd.blocked
         if not bool(active.any()):
             break
         adam.zero_grad()
@@ -223,10 +218,7 @@ def shorten(crowd: Crowd, found: Tensor, done: Tensor, descent: Descent) -> Tens
     """Minimise the distance subject to slack ≥ 0 by an augmented Lagrangian; keep the nearest certified iterate."""
     if not bool(done.any()):
         return found
-    values = found.clone()
-    for choice in crowd.problem.region.choices:
-        shares = crowd.tensor(choice.shares(found.cpu().numpy()))
-        values[:, crowd.at(choice)] = 4.0 * shares  # the level that was found, firmly but not finally
+    values = crowd.values_of(found)
     values.requires_grad_(True)
     adam = torch.optim.Adam([values], lr=descent.lr)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(adam, descent.shorten_steps, eta_min=descent.lr / 100)

@@ -115,12 +115,18 @@ def solve_nearest(problem: Problem, rows: Encoded, candidates: Candidates, k: in
 
 
 def nearest_known(problem: Problem, rows: Encoded, candidates: Candidates, k: int) -> Float[np.ndarray, "n k d"]:
-    """Return for every person the ``k`` nearest certified candidates within the limits; NaN where there are fewer."""
+    """Return for every person ``k`` certified candidates: the nearest within the limits, then the nearest at all.
+
+    NaN where there are fewer.
+    """
     found = np.full((len(rows), k, rows.shape[1]), np.nan)
-    for i, answers in enumerate(solve_nearest(problem, rows, candidates, k)):
-        for place, answer in enumerate(answers):
-            if answer.row is not None:
-                found[i, place] = answer.row
+    known = candidates.rows[candidates.certified(problem)]
+    for i, row in enumerate(rows):
+        far = distances(known, row, problem.region, problem.distance)
+        if not _is_open(problem.region):
+            far[~problem.region.satisfied(known, row)] += 1e9  # last, but not left out
+        near = known[np.argsort(far, kind="stable")[:k]]
+        found[i, : len(near)] = near
     return found
 
 
