@@ -10,7 +10,23 @@ import typer
 
 app = typer.Typer(no_args_is_help=True, help="Exact back-propagation of long sequences in a fraction of the memory.")
 
-Chunk = Annotated[str, typer.Option(metavar="TOKENS|auto", help="Tokens of a chunk.")]
+LayerChunk = Annotated[
+    str, typer.Option(metavar="TOKENS|auto", help="Tokens of a layer's chunk; auto: a third of the sequence.")
+]
+HeadChunk = Annotated[
+    str,
+    typer.Option(
+        metavar="TOKENS|auto", help="Tokens whose logits exist at once; auto: as many bytes as hidden states."
+    ),
+]
+Budget = typer.Option(help="GiB that a step may allocate beside weights and optimiser.", min=0.001)
+#: What the modes of the planner are.
+MEANS = {
+    "none": "all activations kept",
+    "checkpoint": "gradient checkpointing, full logits",
+    "checkpoint+fused": "gradient checkpointing, a fused head",
+    "stream": "streamed layers and head",
+}
 
 
 @app.callback()
@@ -23,19 +39,20 @@ def plan(
     model: Annotated[Path, typer.Option(help="A model folder, or its config.json.", exists=True)],
     seq_len: Annotated[int, typer.Option(help="Tokens of a sequence.", min=1)],
     batch: Annotated[int, typer.Option(help="Sequences a step.", min=1)] = 1,
-    layer_chunk: Chunk = "auto",
-    head_chunk: Chunk = "auto",
+    layer_chunk: LayerChunk = "auto",
+    head_chunk: HeadChunk = "auto",
     bf16: Annotated[bool, typer.Option("--bf16/--fp32", help="Precision of weights and activations.")] = True,
     padded: Annotated[bool, typer.Option("--padded", help="Batches carry a padding mask.")] = False,
     trained: Annotated[
         float, typer.Option(help="Share of the weights that are trained (adapters: 0.01).", min=0.0, max=1.0)
     ] = 1.0,
-    budget_gib: Annotated[
-        float | None, typer.Option(help="Also find the chunk that fits into this.", min=0.001)
-    ] = None,
+    budget_gib: Annotated[float | None, Budget] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Predict what a training step allocates beside weights and optimiser, for each way of doing it."""
+    """Predict what a training step allocates beside weights and optimiser, for each way of doing it.
+
+    With --budget-gib, also find the largest layer chunk that fits.
+    """
     from transformers import AutoConfig
 
     from thrifty.training.streambp.planner import MODES, estimate_peak_memory, largest_layer_chunk
@@ -62,12 +79,14 @@ def plan(
     if as_json:
         typer.echo(json.dumps(found))
         return
+    typer.echo(f"{batch} x {seq_len} tokens, {'bf16' if bf16 else 'fp32'}: what a step allocates at most")
     for mode in MODES:
-        typer.echo(f"{mode:<18} {found[mode]['peak_gib']:>10.3f} GiB")
+        typer.echo(f"{mode:<17} {found[mode]['peak_gib']:>9.3f} GiB  {MEANS[mode]}")
     if budget_gib is not None:
-        fits = "fits" if found["budget"]["fits"] else "does not fit, even so"
+        fits = "fits" if found["budget"]["fits"] else "does not fit; even so it needs"
         typer.echo(
-            f"layer chunk {found['budget']['layer_chunk']} tokens: {found['budget']['peak_gib']:.3f} GiB, {fits}"
+            f"in {budget_gib:g} GiB a layer chunk of {found['budget']['layer_chunk']} tokens {fits}: "
+            f"{found['budget']['peak_gib']:.3f} GiB"
         )
 
 
@@ -81,8 +100,9 @@ def train(
     lr: Annotated[float, typer.Option(help="Learning rate of AdamW.")] = 2e-5,
     batch: Annotated[int, typer.Option(help="Sequences a step.", min=1)] = 1,
     accumulate: Annotated[int, typer.Option(help="Steps whose gradients are added up.", min=1)] = 1,
-    layer_chunk: Chunk = "auto",
-    head_chunk: Chunk = "auto",
+    layer_chunk: LayerChunk = "auto",
+    head_chunk: HeadChunk = "auto",
+    budget_gib: Annotated[float | None, Budget] = None,
     offload: Annotated[bool, typer.Option("--offload", help="Keep layers' inputs in host memory.")] = False,
     bf16: Annotated[bool, typer.Option("--bf16/--fp32", help="Precision.")] = False,
     field: Annotated[str, typer.Option(help="Field of a JSON object that holds the text.")] = "text",
@@ -90,13 +110,18 @@ def train(
     fsdp: Annotated[bool, typer.Option("--fsdp", help="Under torchrun, shard weights and optimiser (FSDP2).")] = False,
     seed: Annotated[int, typer.Option(help="Every random choice follows from it.", min=0)] = 0,
 ) -> None:
-    """Fine-tune a local causal language model on local text; run it again to go on, or under torchrun."""
+    """Fine-tune a local causal language model on local text; run it again to go on, or under torchrun.
+
+    With --budget-gib and --layer-chunk auto, the layer chunk is the largest that fits.
+    """
     from thrifty.training.streambp.finetune import finetune, first_process
 
     def progress(step: int, of: int, loss: float) -> None:
         typer.echo(f"step {step} of {of}: loss {loss:.4f}", err=True)
 
-    settings = _settings(layer_chunk, head_chunk).with_overrides(offload=offload)
+    settings = _settings(layer_chunk, head_chunk).with_overrides(
+        offload=offload, memory_budget_bytes=None if budget_gib is None else int(budget_gib * 2**30)
+    )
     found = finetune(
         model, data, out, length=seq_len, steps=steps, learning_rate=lr, batch=batch, accumulate=accumulate, seed=seed,
         bf16=bf16, field=field, save_every=save_every, fsdp=fsdp, config=settings, progress=progress,
