@@ -1,0 +1,295 @@
+"""What token reduction does to rank and frequency, layer by layer, for any of the methods."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from thrifty._common.extras import require
+from thrifty._common.files import write_whole
+from thrifty.inference.token_reduction import metrics
+from thrifty.inference.token_reduction.config import Config, named
+from thrifty.inference.token_reduction.hosts import find_host
+from thrifty.inference.token_reduction.partition import Tokens, begin
+from thrifty.inference.token_reduction.patch import TokenReduction, reduce_tokens, reduction_of
+from thrifty.inference.token_reduction.restore import restore_tokens
+
+
+@dataclass(frozen=True)
+class LayerRow:
+    """One method at one layer, averaged over images.
+
+    Args:
+        method: Its name.
+        layer: Numbered from 1; tokens are those that the block hands on.
+        tokens: Their number, prefix included.
+        hf_ratio: Share of the high-frequency part.
+        collapse_ratio: How much of the high-frequency part the block's attention leaves.
+        log_amplitude: Relative log amplitude at 1.0 π, of the restored grid.
+        token_cosine: Mean cosine of two tokens.
+        effective_rank: Exponential of the entropy of singular values.
+        dc_similarity: Mean cosine of a token with the mean token.
+        class_dc: Cosine of the class token with the mean patch (NaN without a class token).
+        to_last: Mean cosine of a restored token with the same place at the last layer.
+    """
+
+    method: str
+    layer: int
+    tokens: int
+    hf_ratio: float
+    collapse_ratio: float
+    log_amplitude: float
+    token_cosine: float
+    effective_rank: float
+    dc_similarity: float
+    class_dc: float
+    to_last: float
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """The table of :func:`analyze_tokens`: a row a method and layer."""
+
+    rows: tuple[LayerRow, ...]
+    amplitudes: Mapping[str, tuple[tuple[float, ...], tuple[float, ...]]]
+
+    def column(self, method: str, name: str) -> list[float]:
+        """Return one quantity of one method, layer by layer."""
+        return [float(getattr(row, name)) for row in self.rows if row.method == method]
+
+    def to_csv(self) -> str:
+        """Return the table with a header line."""
+        held = io.StringIO()
+        writer = csv.DictWriter(held, list(asdict(self.rows[0])))
+        writer.writeheader()
+        writer.writerows(asdict(row) for row in self.rows)
+        return held.getvalue()
+
+    def plot(self, path: Path, *, force: bool = False) -> Path:
+        """Draw how the metrics run over the layers, and the spectra at the last, as PNG or SVG.
+
+        Raises:
+            ImportError: matplotlib is not installed.
+            FileExistsError: The file exists, and ``force`` is off.
+        """
+        require("matplotlib", extra="bench").use("Agg")
+        pyplot = require("matplotlib.pyplot", extra="bench")
+        names = ("hf_ratio", "log_amplitude", "token_cosine", "effective_rank", "tokens")
+        figure, axes = pyplot.subplots(2, 3, figsize=(13, 7), layout="constrained")
+        for axis, name in zip(axes.flat, names, strict=False):
+            for method in dict.fromkeys(row.method for row in self.rows):
+                values = self.column(method, name)
+                axis.plot(range(1, len(values) + 1), values, marker=".", label=method)
+            axis.set(xlabel="layer", title=name.replace("_", " "))
+        for method, (frequency, amplitude) in self.amplitudes.items():
+            axes[1, 2].plot(frequency, amplitude, label=method)
+        axes[1, 2].set(xlabel="frequency (x π)", title="relative log amplitude, last layer")
+        axes[1, 2].legend()
+        held = io.BytesIO()
+        figure.savefig(held, format=path.suffix.lstrip(".") or "png")
+        pyplot.close(figure)
+        return write_whole(path, held.getvalue(), force=force)
+
+
+def analyze_tokens(
+    model: nn.Module,
+    x: Float[Tensor, "batch channel height width"],
+    methods: Sequence[str] | Mapping[str, Config | None] = ("base", "frequency", "tome", "evit", "pool"),
+    *,
+    layers: tuple[int, ...] = (4, 7, 10),
+    keep: tuple[float, ...] | float = 0.7,
+) -> Analysis:
+    """Measure rank and frequency of the tokens behind every block, for a model as it is and under reductions.
+
+    Args:
+        model: A vision transformer without a reduction in force; it is given back as it came.
+        x: Images, as the model takes them.
+        methods: Names (``"base"`` is the model as it is), for the schedule below; or names with settings.
+        layers: Where, numbered from 1.
+        keep: Shares of the remaining tokens.
+
+    Returns:
+        One row a method and layer, and the spectrum at the last layer.
+
+    Raises:
+        ValueError: A method is unknown, or a reduction is in force.
+
+    Source: arXiv 2511.21477, sections 2 and 4.
+    """
+    if not isinstance(methods, Mapping):
+        methods = {name: None if name == "base" else named(name, layers, keep) for name in methods}
+    if reduction_of(model) is not None:
+        raise ValueError("model: a token reduction is in force; remove() it first: analyze_tokens sets its own")
+    rows: list[LayerRow] = []
+    spectra = {}
+    for name, config in methods.items():
+        seen = _observe(model, x, config)
+        rows += _rows(name, seen)
+        frequency, amplitude = metrics.relative_log_amplitude(seen[-1].dense, seen[-1].grid)
+        spectra[name] = (tuple(frequency.tolist()), tuple(amplitude.tolist()))
+    return Analysis(tuple(rows), spectra)
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """One block's work: what attention saw and gave, and the tokens that were handed on."""
+
+    grid: tuple[int, int]
+    prefix: int
+    has_class: bool
+    sequence: Tensor
+    dense: Tensor
+    collapse: Tensor
+
+
+def _observe(model: nn.Module, x: Tensor, config: Config | None) -> list[_Seen]:
+    """Run the model once, and keep what every block hands on."""
+    host = find_host(model)
+    reduction = None if config is None else reduce_tokens(model, config, trace=True)
+    seen: list[_Seen] = []
+    grid: list[tuple[int, int]] = []
+    collapse: list[Tensor] = []
+
+    def on_patches(_: Any, __: Any, maps: Tensor) -> None:
+        grid.append((int(maps.shape[-2]), int(maps.shape[-1])))
+
+    def on_norm(module: Any, _: Any, normed: Tensor) -> None:
+        """Attention's own share: plain attention on what the block's first norm gives."""
+        part = host.part(module._thrifty_index)
+        query, key, value = part.query_key_value(normed)
+        mixed = torch.softmax(query * part.scale @ key.transpose(-2, -1), dim=-1) @ value
+        collapse.append(metrics.collapse_ratio(mixed.transpose(1, 2).flatten(2), value.transpose(1, 2).flatten(2)))
+
+    def on_block(_: Any, __: Any, out: Any) -> None:
+        sequence = out[0] if isinstance(out, tuple) else out
+        tokens = _tokens(reduction, sequence, grid[-1], host.prefix)
+        dense = restore_tokens(sequence, tokens)
+        seen.append(_Seen(grid[-1], host.prefix, host.has_class_token, sequence, dense, collapse[-1]))
+
+    hooks = [host.patches.register_forward_hook(on_patches)]
+    norms = []
+    for index, block in enumerate(host.blocks):
+        norm = next(part for name, part in block.named_children() if "norm" in name or name == "ln_1")
+        norm._thrifty_index = index  # type: ignore[assignment]
+        norms.append(norm)
+        hooks += [norm.register_forward_hook(on_norm), block.register_forward_hook(on_block)]
+    training = model.training
+    try:
+        model.eval()
+        with torch.no_grad():
+            model(x)
+    finally:
+        model.train(training)
+        for hook in hooks:
+            hook.remove()
+        for norm in norms:
+            del norm._thrifty_index
+        if reduction is not None:
+            reduction.remove()
+    return seen
+
+
+def _tokens(reduction: TokenReduction | None, sequence: Tensor, grid: tuple[int, int], prefix: int) -> Tokens:
+    """Return what is known of the tokens behind a block; before the first reduction, all are there."""
+    if reduction is None or sequence.shape[1] == prefix + grid[0] * grid[1]:
+        return begin(len(sequence), grid, prefix, sequence.device)
+    return reduction.tokens
+
+
+def _rows(method: str, seen: Sequence[_Seen]) -> list[LayerRow]:
+    last = seen[-1].dense
+    return [
+        LayerRow(
+            method=method,
+            layer=layer,
+            tokens=s.sequence.shape[1],
+            hf_ratio=_mean(metrics.hf_ratio(s.sequence)),
+            collapse_ratio=_mean(s.collapse),
+            log_amplitude=float(metrics.relative_log_amplitude(s.dense, s.grid)[1][-1]),
+            token_cosine=_mean(metrics.token_cosine(s.sequence)),
+            effective_rank=_mean(metrics.effective_rank(s.sequence)),
+            dc_similarity=_mean(metrics.dc_similarity(s.sequence)),
+            class_dc=_mean(metrics.class_dc_similarity(s.sequence, s.prefix)) if s.has_class else float("nan"),
+            to_last=_mean(metrics.layer_similarity(s.dense, last)),
+        )
+        for layer, s in enumerate(seen, start=1)
+    ]
+
+
+def noise_sensitivity(
+    model: nn.Module,
+    x: Float[Tensor, "batch channel height width"],
+    judge: Callable[[Any], Float[Tensor, " batch"]],
+    *,
+    layer: int,
+    share: float = 0.25,
+    sigma: float = 0.5,
+    trials: int = 10,
+    seed: int = 0,
+) -> dict[str, list[float]]:
+    """Add white noise to the high- or to the low-frequency tokens behind a block, and see what it does to the output.
+
+    Args:
+        model: A vision transformer without a reduction in force.
+        x: Images.
+        judge: Takes the model's output and returns one number an image, higher is better (1 for a right answer).
+        layer: Whose output is disturbed, numbered from 1; the score is that of its attention.
+        share: How many of the patches are disturbed: the highest, or the lowest, ``floor(n share)``.
+        sigma: Of the noise, in standard deviations of the tokens.
+        trials: Draws.
+        seed: Of the draws.
+
+    Returns:
+        ``"high"`` and ``"low"``: what ``judge`` loses on average, one number a trial.
+
+    Raises:
+        ValueError: The layer is not there, or the share is not in (0, 1].
+
+    Source: arXiv 2511.21477, section 2 (additive white Gaussian noise).
+    """
+    host = find_host(model)
+    if not 1 <= layer <= len(host.blocks):
+        raise ValueError(f"layer: expected 1 to {len(host.blocks)}, got {layer}")
+    rng = torch.Generator().manual_seed(seed)
+    score: list[Tensor] = []
+    part = host.part(layer - 1)
+    norm = next(p for name, p in host.blocks[layer - 1].named_children() if "norm" in name or name == "ln_1")
+
+    def on_norm(_: Any, __: Any, normed: Tensor) -> None:
+        from thrifty.inference.token_reduction.attention import attend_and_score
+
+        score.append(attend_and_score(*part.query_key_value(normed), part.scale)[1][:, host.prefix :])
+
+    def disturb(_: Any, __: Any, out: Any) -> Any:
+        sequence = out[0] if isinstance(out, tuple) else out
+        ranked = score[-1] if kind == "low" else -score[-1]
+        chosen = metrics.low_frequency_set(ranked, share) + host.prefix
+        noise = torch.randn(sequence.shape, generator=rng).to(sequence) * sigma * sequence.std()
+        mask = torch.zeros(sequence.shape[:2], device=sequence.device).scatter(1, chosen, 1.0)
+        noisy = sequence + noise * mask.unsqueeze(-1).to(sequence.dtype)
+        return (noisy, *out[1:]) if isinstance(out, tuple) else noisy
+
+    lost: dict[str, list[float]] = {"high": [], "low": []}
+    with torch.no_grad():
+        clean = judge(model(x)).float().mean()
+        hooks = [norm.register_forward_hook(on_norm), host.blocks[layer - 1].register_forward_hook(disturb)]
+        try:
+            for kind in lost:  # noqa: PLC0206
+                for _ in range(trials):
+                    lost[kind].append(float(clean - judge(model(x)).float().mean()))
+        finally:
+            for hook in hooks:
+                hook.remove()
+    return lost
+
+
+def _mean(x: Tensor) -> float:
+    return float(x.float().mean())

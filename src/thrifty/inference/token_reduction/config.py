@@ -1,0 +1,276 @@
+"""How many tokens leave a vision transformer, where, and what stands in for them; as one frozen, saveable setting.
+
+A schedule is a list of layers (numbered from 1) with the share of the remaining patch tokens that each keeps. The
+window of a layer is the number of DC cells along each side of the image: 1 is one global DC token, 2 is four.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any, ClassVar, Literal, get_args
+
+SCHEMA = "thrifty.token-reduction"
+VERSION = 1
+
+Score = Literal["attn_mean", "cos_dc", "qk_mean", "cls", "random", "low"]
+Restoring = Literal["dc", "residual"]
+
+
+def tokens_kept(keep: float, tokens: int, rounding: str = "ceil") -> int:
+    """Return how many of ``tokens`` a share keeps, at least one; a product that is whole up to rounding stays whole."""
+    share = keep * tokens
+    return max(1, math.ceil(share - 1e-6) if rounding == "ceil" else math.floor(share + 1e-6))
+
+
+def _schedule(layers: Any, keep: Any) -> tuple[tuple[int, ...], tuple[float, ...]]:
+    """Check a schedule, one share for all layers included."""
+    layers = tuple(layers)
+    if not layers or any(isinstance(n, bool) or not isinstance(n, int) for n in layers):
+        raise ValueError(f"layers: expected at least one whole number, got {layers}")
+    if any(n < 1 for n in layers):
+        raise ValueError(f"layers: they are numbered from 1, got {layers} (EViT's drop_loc counts from 0: add 1)")
+    if list(layers) != sorted(set(layers)):
+        raise ValueError(f"layers: expected strictly rising numbers, got {layers}")
+    shares = (float(keep),) * len(layers) if isinstance(keep, (int, float)) else tuple(float(share) for share in keep)
+    if len(shares) != len(layers):
+        raise ValueError(f"keep: expected {len(layers)} shares, one a layer, got {len(shares)}: {shares}")
+    if not all(0 < share <= 1 for share in shares):
+        raise ValueError(f"keep: expected shares in (0, 1], got {shares}")
+    return layers, shares
+
+
+def _one_of(name: str, value: Any, known: tuple[Any, ...]) -> None:
+    if value not in known:
+        raise ValueError(f"{name}: expected one of {', '.join(map(repr, known))}, got {value!r}")
+
+
+class _Saved:
+    """JSON of a setting, with the name of its method; an unknown key is an error."""
+
+    method: ClassVar[str]
+
+    def to_json(self) -> str:
+        """Return the setting as JSON, with schema, version and method."""
+        head = {"schema": SCHEMA, "version": VERSION, "method": self.method}
+        return json.dumps(head | asdict(self), indent=1) + "\n"  # type: ignore[call-overload]
+
+
+@dataclass(frozen=True)
+class FreqReduceConfig(_Saved):
+    """Keep the tokens that feed the high-frequency part of attention, and a few DC tokens for the rest.
+
+    Args:
+        layers: Where tokens are dropped, numbered from 1, rising.
+        keep: Share of the remaining patch tokens that each of these layers keeps, or one share for all.
+        window: DC cells along each side of the image at each of these layers; each a multiple of the next. 0 at every
+            layer makes no DC token: dropped tokens are gone.
+        score: ``"attn_mean"``: the attention a token receives, over all queries and heads (equation 7); ``"cos_dc"``:
+            least like the mean token; ``"qk_mean"``: the sum of queries times the key, no attention matrix needed;
+            ``"cls"``: attention of the class token (EViT's); ``"random"``; ``"low"``: the least attended (an ablation).
+        where: Drop between attention and MLP (``"mid"``, which gives the published MACs) or after the MLP (``"end"``).
+        rounding: Of ``keep`` times the tokens.
+        dc_update: How earlier DC tokens enter later ones: by the patches that they stand for, or each as one token.
+        reweight: Blocks with learnable weights of attention's high-pass part and of its DC columns, one a head:
+            from the first layer of the schedule on (``"after"``), ``"all"``, or ``"none"``.
+        beta_init: Start of the DC columns' weight; 0 leaves the model as it was, 1 is the paper's, taken literally.
+        dc_pos_embed: ``"learned"`` adds a vector of its own, at first zero, to each new DC token.
+        dc_size_bias: Add the log of the patches that a DC token stands for to its logits. Not in the paper.
+        seed: Of ``score="random"``.
+
+    Raises:
+        ValueError: A field is out of range, or the schedule's fields differ in length; the message names the field.
+
+    Example:
+        >>> config = FreqReduceConfig(keep=0.5)
+        >>> config.keep, config.window
+        ((0.5, 0.5, 0.5), (2, 1, 1))
+        >>> config_from_json(config.to_json()) == config
+        True
+
+    Source: arXiv 2511.21477, sections 3.2 and 3.3, equations 7 to 12.
+    """
+
+    method: ClassVar[str] = "frequency"
+
+    layers: tuple[int, ...] = (4, 7, 10)
+    keep: tuple[float, ...] | float = (0.7, 0.7, 0.7)
+    window: tuple[int, ...] | int = (2, 1, 1)
+    score: Score = "attn_mean"
+    where: Literal["mid", "end"] = "mid"
+    rounding: Literal["ceil", "floor"] = "ceil"
+    dc_update: Literal["weighted", "uniform"] = "weighted"
+    reweight: Literal["after", "all", "none"] = "after"
+    beta_init: float = 0.0
+    dc_pos_embed: Literal["none", "learned"] = "none"
+    dc_size_bias: bool = False
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        layers, keep = _schedule(self.layers, self.keep)
+        window = (self.window,) * len(layers) if isinstance(self.window, int) else tuple(self.window)
+        if window == (2, 1, 1) and len(layers) != 3:
+            window = (2, *(1 for _ in layers[1:]))  # the default, for another number of layers
+        if len(window) != len(layers):
+            raise ValueError(f"window: expected {len(layers)} numbers, one a layer, got {len(window)}: {window}")
+        if any(isinstance(w, bool) or not isinstance(w, int) or w < 0 for w in window):
+            raise ValueError(f"window: expected whole numbers from 0, got {window}")
+        if 0 in window and any(window):
+            raise ValueError(f"window: 0 (no DC token) holds for all layers or for none, got {window}")
+        for before, after in itertools.pairwise(window):
+            if after and before % after:
+                raise ValueError(f"window: each must be a multiple of the next, so that cells nest, got {window}")
+        for name, kind in _CHOICES.items():
+            _one_of(name, getattr(self, name), get_args(kind))
+        object.__setattr__(self, "layers", layers)
+        object.__setattr__(self, "keep", keep)
+        object.__setattr__(self, "window", window)
+
+
+_CHOICES = {
+    "score": Score,
+    "where": Literal["mid", "end"],
+    "rounding": Literal["ceil", "floor"],
+    "dc_update": Literal["weighted", "uniform"],
+    "reweight": Literal["after", "all", "none"],
+    "dc_pos_embed": Literal["none", "learned"],
+}
+
+
+@dataclass(frozen=True)
+class ToMeConfig(_Saved):
+    """Merge the most similar pairs of tokens (token merging).
+
+    Args:
+        layers: Where tokens are merged, numbered from 1; ``None``: in every layer (needs ``r``).
+        keep: Share of the tokens that each of these layers keeps, at least 0.5 (half can be merged at once).
+        r: Merge so many tokens at each layer instead, as the paper does.
+        proportional: Add the log of a token's size to its logits, so that merged tokens weigh what they stand for.
+
+    Raises:
+        ValueError: A field is out of range, or both ``keep`` and ``r`` are given.
+
+    Source: Bolya et al., "Token Merging: Your ViT But Faster", ICLR 2023, arXiv 2210.09461, section 3.
+    """
+
+    method: ClassVar[str] = "tome"
+
+    layers: tuple[int, ...] | None = (4, 7, 10)
+    keep: tuple[float, ...] | float | None = None
+    r: int | None = None
+    proportional: bool = True
+
+    def __post_init__(self) -> None:
+        if (self.keep is None) == (self.r is None):
+            raise ValueError(f"keep: give keep or r, and not both; got keep={self.keep} and r={self.r}")
+        if self.r is not None and self.r < 1:
+            raise ValueError(f"r: expected at least 1 token to merge a layer, got {self.r}")
+        if self.keep is not None:
+            if self.layers is None:
+                raise ValueError("layers: expected numbers beside keep, got None")
+            layers, keep = _schedule(self.layers, self.keep)
+            if min(keep) < 0.5:
+                raise ValueError(f"keep: merging pairs keeps at least 0.5 of the tokens of a layer, got {keep}")
+            object.__setattr__(self, "keep", keep)
+            object.__setattr__(self, "layers", layers)
+        elif self.layers is not None:
+            object.__setattr__(self, "layers", _schedule(self.layers, 1.0)[0])
+
+
+@dataclass(frozen=True)
+class EViTConfig(_Saved):
+    """Keep the tokens that the class token attends to, and fuse the others into one.
+
+    Args:
+        layers: Where tokens are dropped, numbered from 1, rising.
+        keep: Share of the remaining tokens that each keeps, or one share for all.
+        fuse: Add the mean of the dropped tokens, weighted by the class token's attention.
+
+    Source: Liang et al., "Not All Patches are What You Need: Expediting Vision Transformers via Token
+    Reorganizations", ICLR 2022, arXiv 2202.07800, section 3.
+    """
+
+    method: ClassVar[str] = "evit"
+
+    layers: tuple[int, ...] = (4, 7, 10)
+    keep: tuple[float, ...] | float = (0.7, 0.7, 0.7)
+    fuse: bool = True
+
+    def __post_init__(self) -> None:
+        layers, keep = _schedule(self.layers, self.keep)
+        object.__setattr__(self, "layers", layers)
+        object.__setattr__(self, "keep", keep)
+
+
+@dataclass(frozen=True)
+class PoolConfig(_Saved):
+    """Average the patch tokens over a coarser grid (spatial pooling).
+
+    Args:
+        layers: Where tokens are pooled, numbered from 1, rising.
+        keep: Share of the remaining tokens; each side of the grid is scaled by its root and rounded up.
+    """
+
+    method: ClassVar[str] = "pool"
+
+    layers: tuple[int, ...] = (4, 7, 10)
+    keep: tuple[float, ...] | float = (0.7, 0.7, 0.7)
+
+    def __post_init__(self) -> None:
+        layers, keep = _schedule(self.layers, self.keep)
+        object.__setattr__(self, "layers", layers)
+        object.__setattr__(self, "keep", keep)
+
+
+Config = FreqReduceConfig | ToMeConfig | EViTConfig | PoolConfig
+
+_KINDS: dict[str, type[Config]] = {kind.method: kind for kind in (FreqReduceConfig, ToMeConfig, EViTConfig, PoolConfig)}
+
+#: Methods by the name they have in tables and on the command line.
+METHODS = ("frequency", "tome", "evit", "pool", "random", "low")
+
+
+def named(method: str, layers: tuple[int, ...] = (4, 7, 10), keep: tuple[float, ...] | float = 0.7) -> Config:
+    """Return a method's setting for a schedule: ours, or one to set beside it.
+
+    Args:
+        method: ``"frequency"``, ``"tome"``, ``"evit"``, ``"pool"``, ``"random"`` (prune at random) or ``"low"`` (keep
+            what the paper would drop).
+        layers: Where, numbered from 1.
+        keep: Shares of the remaining tokens.
+
+    Raises:
+        ValueError: There is no such method, or the schedule is not one.
+    """
+    if method == "random":
+        return FreqReduceConfig(layers, keep, window=0, score="random", reweight="none")
+    if method == "low":
+        return FreqReduceConfig(layers, keep, score="low", reweight="none")
+    if method not in _KINDS:
+        raise ValueError(f"method: expected one of {', '.join(METHODS)}, got {method!r}")
+    return _KINDS[method](layers=layers, keep=keep)
+
+
+def config_from_json(text: str) -> Config:
+    """Return the setting that :meth:`FreqReduceConfig.to_json` (or a rival's) wrote.
+
+    Raises:
+        ValueError: It is not JSON, of another schema or version, or has an unknown key.
+    """
+    try:
+        held = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"text: expected JSON of a token reduction, got {text[:40]!r}: {error}") from None
+    if not isinstance(held, Mapping) or held.get("schema") != SCHEMA or held.get("version") != VERSION:
+        raise ValueError(f"text: expected schema {SCHEMA} version {VERSION}, got {text[:80]!r}")
+    kind = _KINDS.get(held.get("method", ""))
+    if kind is None:
+        raise ValueError(f"text: expected a method among {', '.join(_KINDS)}, got {held.get('method')!r}")
+    given = {key: value for key, value in held.items() if key not in {"schema", "version", "method"}}
+    if unknown := sorted(set(given) - {field.name for field in fields(kind)}):
+        raise ValueError(f"text: unknown keys {unknown}; known: {', '.join(field.name for field in fields(kind))}")
+    settings: dict[str, Any] = {key: tuple(v) if isinstance(v, list) else v for key, v in given.items()}
+    return kind(**settings)

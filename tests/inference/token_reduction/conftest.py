@@ -1,0 +1,30 @@
+"""Fixtures of the token-reduction tests; the hosts themselves are in ``vit_hosts.py``."""
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from vit_hosts import HOSTS
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    """Small matrices, and other processes: more threads would only wait for each other."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(params=list(HOSTS))
+def host(request):
+    return request.param
+
+
+@pytest.fixture
+def images():
+    return torch.randn(3, 3, 40, 40, generator=torch.Generator().manual_seed(5))
