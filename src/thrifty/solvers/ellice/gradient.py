@@ -150,11 +150,11 @@ def search(
     noise = torch.randn(values[again].shape, generator=generator, dtype=torch.float64).to(crowd.device)
     values[again] += 0.5 * noise
     if known is not None:
-        given = crowd.tensor(known.swapaxes(0, 1).reshape(-1, rows.shape[1]))
-        there = ~given.isnan().any(1)
-        values[descent.n_restarts * n :][there] = crowd.values_of(
-            torch.cat([crowd.origin[: descent.n_restarts * n], given.nan_to_num()])
-        )[descent.n_restarts * n :][there]
+        begin = crowd.origin.clone()
+        begin[descent.n_restarts * n :] = crowd.tensor(known.swapaxes(0, 1).reshape(-1, rows.shape[1]))
+        there = torch.arange(len(begin), device=begin.device) >= descent.n_restarts * n
+        there &= ~begin.isnan().any(1)
+        values = torch.where(there[:, None], crowd.values_of(begin.nan_to_num()), values)
     found, done = first_certified(crowd, descent, generator, values)
     if descent.preset == "closest":
         found = shorten(crowd, found, done, descent)
