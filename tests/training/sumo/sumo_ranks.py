@@ -214,6 +214,15 @@ def shapes(rank, world, folder):
                 ours.step()
                 reference.step()
             torch.testing.assert_close(cut.full_tensor(), plain.detach(), atol=1e-5, rtol=1e-4)
+    for shape, scale in (((4, 12), 1e-40), ((4, 12), 1.0), ((12, 4), 1.0), ((40, 33), 1.0)):
+        # Of rank one: the other directions of each basis are noise, which must differ between ranks.
+        plain = nn.Parameter(torch.zeros(shape))
+        cut = nn.Parameter(distribute_tensor(torch.zeros(shape), mesh, [Shard(0)]))
+        plain.grad = torch.ones(shape)
+        cut.grad = distribute_tensor(scale * torch.ones(shape), mesh, [Shard(0)])
+        for weight in (plain, cut):
+            SUMO([weight], lr=0.1, rank=3, residual="none").step()
+        torch.testing.assert_close(cut.full_tensor(), plain.detach(), atol=1e-5, rtol=1e-4)
     replicated = nn.Parameter(distribute_tensor(torch.zeros(8, 6), mesh, [Replicate()]))
     replicated.grad = distribute_tensor(torch.ones(8, 6), mesh, [Replicate()])
     SUMO([replicated], rank=2).step()

@@ -129,7 +129,9 @@ def test_a_gradient_that_is_not_finite_is_named_before_anything_is_written(bad, 
     before, state = weight.detach().clone(), copy.deepcopy(optimizer.state_dict()["state"])
     weight.grad = matrix(rng, 8, 6)
     weight.grad[3, 2] = bad
-    with pytest.raises(ValueError, match=rf"block.weight: its gradient holds NaN or Inf at its step {int(not first)}"):
+    with pytest.raises(
+        ValueError, match=rf"block.weight: its gradient holds NaN or Inf .* at its step {int(not first)}"
+    ):
         optimizer.step()
     assert torch.equal(weight, before)
     if not first:

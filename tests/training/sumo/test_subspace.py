@@ -101,10 +101,11 @@ def test_rows_or_columns_in_pieces_give_the_same_subspace(rng):
 
 
 def test_cholesky_qr_completes_a_basis_where_directions_are_missing(rng):
-    X = matrix(rng, 50, 3) @ matrix(rng, 3, 8)
-    Q = orthonormal(X, lambda tensor: tensor)
-    torch.testing.assert_close(Q.T @ Q, torch.eye(8), atol=1e-5, rtol=0)
-    assert lost(X, Q) < 1e-4 * X.norm()
+    for m, k in ((50, 8), (64, 64), (400, 400)):
+        X = matrix(rng, m, 3) @ matrix(rng, 3, k)
+        Q = orthonormal(X, lambda tensor: tensor)
+        torch.testing.assert_close(Q.T @ Q, torch.eye(k), atol=1e-5, rtol=0)
+        assert lost(X, Q) < 1e-4 * X.norm()
 
 
 def test_transport_keeps_a_moment_that_the_new_basis_can_hold(rng):

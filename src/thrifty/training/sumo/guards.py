@@ -35,6 +35,6 @@ def refuse_sparse(name: str, gradient: Tensor) -> None:
 def not_finite(name: str, step: int) -> ValueError:
     """Say whose gradient is not finite; LAPACK's own message would be about convergence."""
     return ValueError(
-        f"{name}: its gradient holds NaN or Inf at its step {step}; the parameter and its state are as they were "
-        '(nonfinite="skip" leaves such steps out)'
+        f"{name}: its gradient holds NaN or Inf (or numbers whose sum is Inf) at its step {step}; the parameter and "
+        'its state are as they were (nonfinite="skip" leaves such steps out)'
     )

@@ -92,6 +92,6 @@ def _range(matrix: Matrix, group: dict[str, Any], seed: int) -> Tensor:
     if shards is None:
         return sketched_range(G, matrix.rank, omega, projector.power_iters)
     if shards.axis == "rows":
-        return sketched_range(G, matrix.rank, omega, projector.power_iters, sum_rows=shards.sum)
+        return sketched_range(G, matrix.rank, omega, projector.power_iters, sum_rows=shards.sum, offset=shards.offset)
     omega = omega[shards.offset : shards.offset + G.shape[-1]]
-    return sketched_range(G, matrix.rank, omega, projector.power_iters, sum_columns=shards.sum)
+    return sketched_range(G, matrix.rank, omega, projector.power_iters, sum_columns=shards.sum, offset=shards.offset)

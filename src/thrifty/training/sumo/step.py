@@ -180,7 +180,8 @@ def _orthogonalized(moments: Sequence[Tensor], matrices: Sequence[Matrix], metho
     for place, S in zip(spread, sum_over("columns", [matrices[p] for p in spread], grams), strict=True):
         matrix, moment = matrices[place], moments[place]
         tolerance = min(matrix.outputs, matrix.inputs) * torch.finfo(moment.dtype).eps
-        results[place] = inverse_root(S, tolerance).to(moment.dtype) @ moment
+        # In float64 also here: for a tiny moment the root is beyond float32.
+        results[place] = (inverse_root(S, tolerance) @ moment.double()).to(moment.dtype)
     return results
 
 

@@ -103,6 +103,7 @@ def sketched_range(
     *,
     sum_rows: Sum | None = None,
     sum_columns: Sum | None = None,
+    offset: int = 0,
 ) -> Float[Tensor, "*batch m r"]:
     """Return the leading left singular subspace of G from the sketch G Ω.
 
@@ -113,6 +114,7 @@ def sketched_range(
         power_iters: Power iterations.
         sum_rows: If the rows of G are spread over ranks, adds up over them; else ``None``.
         sum_columns: Likewise for columns.
+        offset: Where this rank's rows or columns begin among all.
 
     Returns:
         The basis; this rank's rows of it where the rows of G are spread.
@@ -122,10 +124,10 @@ def sketched_range(
     if sum_rows or sum_columns:
         scale = (sum_rows or over_columns)(scale)  # within the number of ranks of the largest: near enough to scale by
     G = G / scale
-    Q = orthonormal(over_columns(G @ omega.to(G.dtype)), sum_rows)
+    Q = orthonormal(over_columns(G @ omega.to(G.dtype)), sum_rows, offset)
     for _ in range(power_iters):
-        Z = orthonormal(over_rows(G.mT @ Q), sum_columns)
-        Q = orthonormal(over_columns(G @ Z), sum_rows)
+        Z = orthonormal(over_rows(G.mT @ Q), sum_columns, offset)
+        Q = orthonormal(over_columns(G @ Z), sum_rows, offset)
     B = over_rows(Q.mT @ G).double()
     # The left singular vectors of B by its Gram matrix: in float64 that costs no accuracy which float32 could show.
     vectors = torch.linalg.eigh(over_columns(B @ B.mT)).eigenvectors.flip(-1)
@@ -133,22 +135,32 @@ def sketched_range(
     return basis
 
 
-def orthonormal(X: Float[Tensor, "*batch m k"], sum_rows: Sum | None = None) -> Float[Tensor, "*batch m k"]:
-    """Return an orthonormal basis of the columns of X: Householder QR, or CholeskyQR2 where its rows are spread."""
+def orthonormal(
+    X: Float[Tensor, "*batch m k"], sum_rows: Sum | None = None, offset: int = 0
+) -> Float[Tensor, "*batch m k"]:
+    """Return an orthonormal basis of the columns of X: Householder QR, or CholeskyQR2 where its rows are spread.
+
+    Args:
+        X: This rank's rows.
+        sum_rows: Adds up over the ranks; ``None``: all rows are here.
+        offset: Where they begin among all rows, so that ranks that need noise draw different noise.
+    """
     if sum_rows is None:
         Q: Tensor = torch.linalg.qr(X).Q
         return Q
     Y, identity = X.double(), torch.eye(X.shape[-1], dtype=torch.float64, device=X.device)
     Y = Y / sum_rows(Y.square().sum((-2, -1), keepdim=True)).sqrt().clamp_min(torch.finfo(torch.float64).tiny)
-    gram = sum_rows(Y.mT @ Y)
-    factor, failed = torch.linalg.cholesky_ex(gram - 1e-13 * identity)
+    factor, failed = torch.linalg.cholesky_ex(sum_rows(Y.mT @ Y) - 1e-13 * identity)
+    passes = 2
     if failed.any():  # fewer directions than columns: fill up with noise that carries no energy
-        noise = torch.randn(Y.shape, dtype=Y.dtype, generator=torch.Generator().manual_seed(X.shape[-2]))
+        noise = torch.randn(Y.shape, dtype=Y.dtype, generator=torch.Generator().manual_seed(mixed_seed(offset)))
         Y = Y + 1e-6 * noise.to(Y.device)
-        factor = torch.linalg.cholesky(sum_rows(Y.mT @ Y))
-    for _ in range(2):
+        # Shifted (Fukaya et al., 2020), since a square piece of noise may be ill-conditioned too; one pass more for it.
+        factor, passes = torch.linalg.cholesky(sum_rows(Y.mT @ Y) + 1e-14 * identity), 3
+    for left in reversed(range(passes)):
         Y = torch.linalg.solve_triangular(factor.mT, Y, upper=True, left=False)
-        factor = torch.linalg.cholesky(sum_rows(Y.mT @ Y))
+        if left:
+            factor = torch.linalg.cholesky(sum_rows(Y.mT @ Y))
     return Y.to(X.dtype)
 
 
