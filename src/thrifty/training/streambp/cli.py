@@ -16,7 +16,7 @@ LayerChunk = Annotated[
 HeadChunk = Annotated[
     str,
     typer.Option(
-        metavar="TOKENS|auto", help="Tokens whose logits exist at once; auto: as many bytes as hidden states."
+        metavar="TOKENS|auto", help="Tokens whose logits exist at once; auto: the bytes of all hidden states."
     ),
 ]
 Budget = typer.Option(help="GiB that a step may allocate beside weights and optimiser.", min=0.001)
