@@ -13,7 +13,7 @@ from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict, se
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor, init_device_mesh
 
-from thrifty.training.sumo import SUMO, optimizer_state_bytes, sumo_param_groups
+from thrifty.training.sumo import SUMO, attach_layerwise, optimizer_state_bytes, sumo_param_groups
 
 OPTIONS = {"lr": 0.02, "update_proj_gap": 3, "weight_decay": 0.1, "aux_lr": 0.01}
 
@@ -196,6 +196,13 @@ def ddp(rank, world, folder):
         others = [torch.empty_like(b) for _ in range(world)]
         dist.all_gather(others, b.detach())
         assert all(torch.equal(other, b) for other in others)
+    net = model()
+    handle = attach_layerwise(net, SUMO, rank=6)
+    wrapped = nn.parallel.DistributedDataParallel(net)
+    with pytest.raises(ValueError, match="model: DistributedDataParallel reduces gradients"):
+        wrapped(batch(0))
+    handle.remove()
+    wrapped(batch(0))
 
 
 def shapes(rank, world, folder):

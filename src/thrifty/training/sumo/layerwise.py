@@ -26,7 +26,7 @@ class Layerwise:
         optimizer: The SUMO object.
     """
 
-    def __init__(self, optimizer: SUMO) -> None:
+    def __init__(self, model: nn.Module, optimizer: SUMO) -> None:
         self.optimizer = optimizer
         self._stepped: set[Tensor] = set()
         parameters = [p for group in optimizer.param_groups for p in group["params"]]
@@ -34,6 +34,7 @@ class Layerwise:
         trained = [p for p in parameters if p.requires_grad]
         self._hooks: list[Any] = [p.register_post_accumulate_grad_hook(self._on_gradient) for p in trained]
         self._hooks.append(optimizer.register_step_post_hook(lambda *_: self._stepped.clear()))
+        self._hooks.append(model.register_forward_pre_hook(_refuse_wrapping))
 
     def remove(self) -> None:
         """Go back to ordinary steps; the optimizer and its state stay."""
@@ -111,17 +112,29 @@ def attach_layerwise(
     if isinstance(optimizer, SUMO):
         if options:
             raise ValueError(f"optimizer: it is built already, so {', '.join(options)} would not be used")
-        return Layerwise(optimizer)
-    return Layerwise(optimizer(sumo_param_groups(model, target_modules=target_modules, rank=rank), **options))
+        return Layerwise(model, optimizer)
+    groups = sumo_param_groups(model, target_modules=target_modules, rank=rank)
+    return Layerwise(model, optimizer(groups, **options))
 
 
 def _refuse_data_parallel(model: nn.Module) -> None:
     wrapped = isinstance(model, nn.parallel.DistributedDataParallel | nn.DataParallel)
     if wrapped or (torch.distributed.is_available() and _is_fsdp(model)):
-        raise ValueError(
-            f"model: {type(model).__name__} reduces gradients over ranks after they are accumulated, and a step in the "
-            "backward pass would use them before; use SUMO with ordinary steps there"
-        )
+        raise _reduced_too_late(type(model).__name__)
+
+
+def _refuse_wrapping(*_: Any) -> None:
+    """A model that is wrapped afterwards would silently take other steps on every rank."""
+    parallel = nn.parallel.DistributedDataParallel
+    if torch.distributed.is_available() and parallel._active_ddp_module is not None:
+        raise _reduced_too_late(parallel.__name__)
+
+
+def _reduced_too_late(kind: str) -> ValueError:
+    return ValueError(
+        f"model: {kind} reduces gradients over ranks after they are accumulated, and a step in the backward pass would "
+        "use them before; use SUMO with ordinary steps there"
+    )
 
 
 def _is_fsdp(model: nn.Module) -> bool:
