@@ -185,3 +185,26 @@ def test_layers_that_are_frozen_when_steps_move_to_the_backward_pass_step_as_usu
     assert model[2].weight.grad is None
     optimizer.step()
     assert not torch.equal(model[0].weight, before)
+
+
+def test_options_reach_every_way_of_stepping(rng):
+    """A batch of equal shapes and a single matrix; what the option changes is visible in the step."""
+    G = matrix(rng, 60, 40)
+
+    def step(foreach, **options):
+        weights = [nn.Parameter(torch.zeros(60, 40)) for _ in range(2)]
+        optimizer = SUMO(weights, **{"lr": 1.0, "rank": 4, "adjust_lr_fn": "none", "foreach": foreach, **options})
+        for _ in range(2):
+            for weight in weights:
+                weight.grad = G.clone()
+            optimizer.step()
+        return weights[1].detach(), optimizer.state[weights[1]]
+
+    for foreach in (True, False):
+        plain, state = step(foreach)
+        for option in ({"orthogonalizer": "ns5"}, {"residual_scale": 0.5}, {"scale": 2.0}):
+            assert not torch.allclose(step(foreach, **option)[0], plain, atol=1e-3), option
+        _, coarse = step(foreach, power_iters=0, oversample=0)
+        assert not torch.allclose(coarse["basis"].abs(), state["basis"].abs(), atol=1e-3)
+        _, again = step(foreach, power_iters=0, oversample=0, update_proj_gap=1)
+        assert not torch.allclose(coarse["basis"], again["basis"]), "each refresh draws a new sketch"
