@@ -154,3 +154,18 @@ def test_unknown_head():
 
     with pytest.raises(ValueError, match="head"):
         StreamSFTTrainer(make_model(), head="liger")
+
+
+def test_a_head_of_trls_is_left_to_it_where_nobody_says_what_it_wants():
+    """Its temperature, for instance, is known to our trainers only."""
+    from trl.trainer.utils import add_fused_lm_head
+
+    model = make_model().train()
+    add_fused_lm_head(model, temperature=0.5)
+    ids = torch.arange(24)[None]
+    wanted = model(input_ids=ids, labels=ids, fused_lm_head=True)
+    with enable_streambp(model, layer_chunk_size=7) as handle:
+        got = model(input_ids=ids, labels=ids, fused_lm_head=True)
+        got.loss.backward()
+        assert handle.stats().backward_chunks == 2 * 4
+    assert torch.allclose(got.log_probs, wanted.log_probs, atol=1e-6)

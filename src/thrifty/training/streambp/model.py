@@ -24,7 +24,7 @@ from thrifty.training.streambp.decoder import Decoder, base_model, find_decoder
 from thrifty.training.streambp.decoder_layer import DecoderLayerBody, bind, recorder
 from thrifty.training.streambp.final_norm import find_final_norm, stream_positions
 from thrifty.training.streambp.masks import IMPLEMENTATION, keep_rule
-from thrifty.training.streambp.model_head import StreamedForward
+from thrifty.training.streambp.model_head import StreamedForward, TRLHead
 from thrifty.training.streambp.patching import set_attribute
 from thrifty.training.streambp.planner import largest_layer_chunk
 from thrifty.training.streambp.probe import check_head, check_layers
@@ -118,9 +118,7 @@ class StreamBPHandle:
         self.decoder, self.layers = decoder.model, decoder.layers
         self.own_attention: str = self.decoder.config._attn_implementation
         self.forced = False
-        self.temperature = 1.0  # of TRL's losses
-        self.foresee = False  # see token_statistics
-        self.head_in_float32 = False  # of TRL's losses
+        self.trl: TRLHead | None = None  # without it a call of TRL's is left to TRL's own head
         self._place = {layer: place for place, layer in enumerate(self.layers)}
         self._joined: dict[nn.Module, bool] = {}
         self._undo: list[Callable[[], object]] = []

@@ -11,6 +11,7 @@ import contextlib
 import inspect
 import types
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import wraps
 from typing import Any
 
@@ -41,6 +42,21 @@ def logit_shape(config: Any, temperature: float = 1.0) -> LogitShape:
     return LogitShape(float(scale), getattr(text, "final_logit_softcapping", None), temperature)
 
 
+@dataclass(frozen=True)
+class TRLHead:
+    """What a trainer of TRL asks of the head.
+
+    Args:
+        temperature: Divides the logits.
+        in_float32: Multiply in float32, whatever autocast says.
+        foresee: The loss will be a sum of log-probabilities; see ``token_statistics``.
+    """
+
+    temperature: float = 1.0
+    in_float32: bool = False
+    foresee: bool = False
+
+
 class StreamedForward:
     """Builds the method that takes the place of a model's ``forward``."""
 
@@ -59,6 +75,8 @@ class StreamedForward:
             fused = kwargs.get("fused_lm_head", False)
             given = kwargs.get("labels") if kwargs.get("labels") is not None else kwargs.get("shift_labels")
             if not (self.training or handle.forced) or not torch.is_grad_enabled() or given is None:
+                return own(*args, **kwargs)
+            if fused and handle.trl is None:
                 return own(*args, **kwargs)
             return _trl_output(self, handle, own, args, kwargs) if fused else _loss(self, handle, own, args, kwargs)
 
@@ -177,9 +195,9 @@ def _trl_output(model: Any, handle: Any, own: Callable[..., Any], args: Any, kwa
 
 def _trl_statistics(model: Any, handle: Any, hidden: Tensor, rows: Rows) -> TokenStatistics:
     """Score rows in the precision that the trainer asks for."""
-    shape = logit_shape(model.config, handle.temperature)
+    shape = logit_shape(model.config, handle.trl.temperature)
     with contextlib.ExitStack() as stack:
-        if handle.head_in_float32:
+        if handle.trl.in_float32:
             stack.enter_context(torch.autocast(hidden.device.type, enabled=False))
             hidden = hidden.float()
         weight, bias = plain_head(model)
@@ -188,7 +206,7 @@ def _trl_statistics(model: Any, handle: Any, hidden: Tensor, rows: Rows) -> Toke
         return token_statistics(
             hidden, weight, bias, rows, shape, chunk_size=handle.config.head_chunk_size,
             accum_dtype=handle.config.torch_accum_dtype, with_entropy=True, with_squares=True,
-            foresee_uniform=handle.foresee,
+            foresee_uniform=handle.trl.foresee,
         )  # fmt: skip
 
 

@@ -11,6 +11,7 @@ from typing import Any, Literal
 from thrifty._common.extras import require
 from thrifty.training.streambp.config import StreamBPConfig
 from thrifty.training.streambp.model import StreamBPHandle, enable_streambp
+from thrifty.training.streambp.model_head import TRLHead
 
 _trl = require("trl", extra="llm")
 
@@ -40,9 +41,11 @@ class _Streams:
         super().__init__(*args, **kwargs)
         own = "streambp" if head == "streambp" else "own"
         self.streambp = enable_streambp(self.model, streambp, head=own)  # type: ignore[attr-defined, arg-type]
-        self.streambp.temperature = getattr(self, "temperature", 1.0)
-        self.streambp.head_in_float32 = getattr(self.args, "cast_lm_head_to_fp32", False)  # type: ignore[attr-defined]
-        self.streambp.foresee = self._foresee
+        self.streambp.trl = TRLHead(
+            temperature=getattr(self, "temperature", 1.0),
+            in_float32=getattr(self.args, "cast_lm_head_to_fp32", False),  # type: ignore[attr-defined]
+            foresee=self._foresee,
+        )
 
 
 class StreamSFTTrainer(_Streams, _trl.SFTTrainer):  # type: ignore[misc, name-defined]
