@@ -35,7 +35,7 @@ def show(ctx: Context, evidence: Evidence, text: Tensor, error: float) -> None:
                 model = make_model(E2, ctx.seed, ctx.device)
                 loss = stack.enter_context(prepared(name, model, LAYER_CHUNK))
                 steps[name] = lambda model=model, loss=loss: step(model, loss, batch)  # type: ignore[misc] # noqa: B023
-            times = ctx.time(steps, repeats=7 if ctx.full else 3, at_most=90 if ctx.full else 6)
+            times = ctx.time(steps, repeats=7 if ctx.full else 3, at_most=90 if ctx.full else 4)
         for name, timing in times.items():
             evidence.row(name, {"time": timing.seconds}, workload=workload)
         ratio = times[OURS].seconds.over(times[SAME_HEAD].seconds)
