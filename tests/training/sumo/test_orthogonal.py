@@ -50,6 +50,15 @@ def test_tiny_gradients_do_not_underflow(method, rng):
     torch.testing.assert_close(orthogonalize(1e-30 * M, method), orthogonalize(M, method), atol=1e-5, rtol=0)
 
 
+@pytest.mark.parametrize("size", [1e-36, 1e-38, 1e-40, 1e-44])
+@each_exact
+def test_gradients_at_the_end_of_the_range_stay_finite(method, size, rng):
+    for M in (matrix(rng, 4, 9), torch.ones(4, 12)):
+        found = orthogonalize(size * M, method)
+        assert found.isfinite().all()
+        assert found.norm() <= 2.001
+
+
 @each_exact
 def test_a_batch_is_its_members(method, rng):
     batch = matrix(rng, 3, 2, 5, 12)

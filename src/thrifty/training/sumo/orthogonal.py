@@ -69,15 +69,16 @@ def default_tolerance(M: Tensor) -> float:
     return max(M.shape[-2:]) * torch.finfo(M.dtype).eps
 
 
-def inverse_root(S: Float[Tensor, "*batch r r"], tol: float) -> Float[Tensor, "*batch r r"]:
+def inverse_root(S: Float[Tensor, "*batch r r"], tol: float, floor: float = 0.0) -> Float[Tensor, "*batch r r"]:
     """Return the pseudo-inverse square root of a Gram matrix S = M Mᵀ, so that ``inverse_root(S) @ M`` is orth(M).
 
     Args:
         S: Symmetric, positive semi-definite; float64 unless the condition number of M is below 100.
-        tol: On the singular values of M, that is on the roots of the eigenvalues of S.
+        tol: On the singular values of M, that is on the roots of the eigenvalues of S: a share of the largest.
+        floor: Likewise, absolute.
     """
     values, vectors = torch.linalg.eigh(S)
-    keep = values > tol**2 * values[..., -1:].clamp_min(0)
+    keep = (values > tol**2 * values[..., -1:].clamp_min(0)) & (values >= floor**2)
     roots = torch.where(keep, values.clamp_min(torch.finfo(S.dtype).tiny).rsqrt(), 0)
     root: Tensor = (vectors * roots.unsqueeze(-2)) @ vectors.mT
     return root
@@ -138,7 +139,8 @@ def _gram(M: Tensor, tol: float, dtype: torch.dtype) -> Tensor:
     wide = M.to(dtype)
     if M.dtype == wide.dtype:  # squares of what float64 widens cannot underflow
         M = wide = _unit(M)
-    return inverse_root(wide @ wide.mT, tol).to(M.dtype) @ M
+    # A root beyond 1/tiny would be infinite in the dtype of M: subnormal moments count as zero.
+    return inverse_root(wide @ wide.mT, tol, torch.finfo(M.dtype).tiny).to(M.dtype) @ M
 
 
 def _auto(M: Tensor, tol: float) -> Tensor:

@@ -14,6 +14,7 @@ from thrifty.bench.carried import UnavailableError
 from thrifty.bench.claims import Measurement
 from thrifty.bench.context import Context
 from thrifty.bench.data import smollm2
+from thrifty.bench.data.stdlib_text import Text
 from thrifty.bench.evidence import Evidence
 from thrifty.training.sumo import optimizer_state_bytes
 from thrifty.training.sumo.evidence.contenders import make, rates, set_rate, state_holders
@@ -22,22 +23,20 @@ from thrifty.training.sumo.evidence.language import read_text, schedule
 #: The subspace is found once: the interval of 200 is the default of SUMO and of GaLore.
 LENGTH, STEPS, RANK, GAP, HELD_OUT = 128, 16, 8, 200, 8
 
-#: Rates on the matrices: each contender's of the byte model, divided alike, as one fine-tunes below pre-training rates.
-NAMES = ("SUMO", "GaLore", "AdamW")
-SHARE = 0.1
+#: Rates on the matrices, from ``tuning.py``: the best of :data:`GRID` on the validation split, seed 1000.
+RATES = {"SUMO": 3e-4, "GaLore": 1e-3, "AdamW": 1e-4}
+GRID = (1e-4, 3e-4, 1e-3, 3e-3)
 
 
 def show(ctx: Context, evidence: Evidence) -> None:
     """Train all matrices of the blocks; embeddings (tied to the head) and norms stay frozen for every contender."""
-    from thrifty.training.sumo.evidence.training import LANGUAGE_RATES
-
     workload = f"SmolLM2-135M on Python source, {STEPS} steps of {LENGTH} tokens, rank {RANK}"
     found: dict[str, dict[str, float]] = {}
-    for done, name in enumerate(NAMES):
-        ctx.progress(done, len(NAMES), f"{name}: fine-tuning SmolLM2")
-        rate = SHARE * LANGUAGE_RATES[name]
-
-        compute = partial(ctx.once, f"{name}, smollm2", ctx.seed, partial(finetune, name, rate, ctx))
+    text = read_text(ctx.data)
+    for done, (name, rate) in enumerate(RATES.items()):
+        ctx.progress(done, len(RATES), f"{name}: fine-tuning SmolLM2")
+        train = partial(finetune, name, rate, text, seed=ctx.seed, held_out="test", device=ctx.device)
+        compute = partial(ctx.once, f"{name}, smollm2", ctx.seed, train)
         try:
             result = ctx.attempt(evidence, name, compute, workload=workload)
         except UnavailableError as error:
@@ -61,20 +60,27 @@ def show(ctx: Context, evidence: Evidence) -> None:
         evidence.measured("finetuning-smollm2", Measurement.of(found["SUMO"]["loss"] - found["GaLore"]["loss"], "nats"))
 
 
-def finetune(name: str, rate: float, ctx: Context) -> dict[str, float]:
-    """Fine-tune once; return the loss on held-out source before and after, bytes of state and seconds a step."""
+def finetune(name: str, rate: float, text: Text, *, seed: int, held_out: str, device: str = "cpu") -> dict[str, float]:
+    """Fine-tune once; return the loss on held-out source before and after, bytes of state and seconds a step.
+
+    Args:
+        name: Of the contender.
+        rate: Its peak rate.
+        text: What is learned.
+        seed: Of the windows and the sketches.
+        held_out: ``"validation"`` to tune, ``"test"`` to report.
+        device: Where.
+    """
     model, tokenizer = smollm2.load()
-    model.to(ctx.device).train()
+    model.to(device).train()
     for part in (model.get_input_embeddings(), model.get_output_embeddings()):
         part.requires_grad_(False)
     for parameter in model.parameters():
         if parameter.ndim < 2:
             parameter.requires_grad_(False)
-    text = read_text(ctx.data)
-    rng = np.random.default_rng(ctx.seed)
-    train = _tokens(tokenizer, text.train, STEPS, rng).to(ctx.device)
-    held = _tokens(tokenizer, text.test, HELD_OUT, np.random.default_rng(12345)).to(ctx.device)
-    optimizer = make(name, model, rate, rank=RANK, gap=GAP, seed=ctx.seed)
+    train = _tokens(tokenizer, text.train, STEPS, np.random.default_rng(seed)).to(device)
+    held = _tokens(tokenizer, getattr(text, held_out), HELD_OUT, np.random.default_rng(12345)).to(device)
+    optimizer = make(name, model, rate, rank=RANK, gap=GAP, seed=seed)
     base, seconds, before = rates(optimizer), [], _loss(model, held)
     for step, row in enumerate(train, start=1):
         set_rate(optimizer, base, schedule(step, STEPS))
