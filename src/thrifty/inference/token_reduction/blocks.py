@@ -155,6 +155,8 @@ def _refuse_masks(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         ValueError: A mask came, or attention maps were asked for.
     """
     masks = [a for a in args if a is not None] + [kwargs.get(n) for n in ("attention_mask", "attn_mask", "k_x", "v_x")]
+    if torch.compiler.is_exporting():  # transformers makes masks of ones then; a user's was refused at the model's door
+        masks = []
     if any(mask is not None for mask in masks) or kwargs.get("is_causal"):
         raise ValueError(
             "attention_mask: a reduced model attends to all tokens, got a mask; packed sequences of images (NaViT) and "

@@ -104,8 +104,15 @@ def highest(score: Float[Tensor, "batch n"], count: int) -> tuple[Int[Tensor, "b
 
     Of equal scores the lower index comes first, so that the choice is the same on every run and device.
     """
-    order = torch.sort(score, dim=1, descending=True, stable=True).indices
+    order = ranked(score)
     return order[:, :count].sort(dim=1).values, order[:, count:].sort(dim=1).values
+
+
+def ranked(score: Float[Tensor, "batch n"]) -> Int[Tensor, "batch n"]:
+    """Return the indices from the highest score to the lowest; of equal ones the lower index comes first."""
+    if torch.compiler.is_exporting():  # ONNX has no stable sort, and its plain one prefers the lower index by definition
+        return torch.sort(score, dim=1, descending=True).indices
+    return torch.sort(score, dim=1, descending=True, stable=True).indices
 
 
 def take(x: Float[Tensor, "batch n d"], index: Int[Tensor, "batch k"]) -> Float[Tensor, "batch k d"]:

@@ -17,7 +17,7 @@ from torch.nn import functional
 
 from thrifty.inference.token_reduction.config import ToMeConfig, tokens_kept
 from thrifty.inference.token_reduction.hosts import Block, Heads, attend
-from thrifty.inference.token_reduction.partition import Stage, Tokens, take
+from thrifty.inference.token_reduction.partition import Stage, Tokens, ranked, take
 from thrifty.inference.token_reduction.reducers import log_sizes
 
 
@@ -32,7 +32,7 @@ def match(
     unit = functional.normalize(metric.detach().float()[:, prefix:], dim=-1)
     likeness = unit[:, ::2] @ unit[:, 1::2].transpose(1, 2)
     best, partner = likeness.max(dim=-1)
-    order = torch.sort(best, dim=-1, descending=True, stable=True).indices
+    order = ranked(best)
     gone = order[:, :merge]
     return order[:, merge:].sort(dim=-1).values, gone, partner.gather(1, gone)
 
