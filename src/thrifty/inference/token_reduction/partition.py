@@ -110,7 +110,9 @@ def highest(score: Float[Tensor, "batch n"], count: int) -> tuple[Int[Tensor, "b
 
 def ranked(score: Float[Tensor, "batch n"]) -> Int[Tensor, "batch n"]:
     """Return the indices from the highest score to the lowest; of equal ones the lower index comes first."""
-    if torch.compiler.is_exporting():  # ONNX has no stable sort, and its plain one prefers the lower index by definition
+    if (
+        torch.compiler.is_exporting()
+    ):  # ONNX has no stable sort, and its plain one prefers the lower index by definition
         return torch.sort(score, dim=1, descending=True).indices
     return torch.sort(score, dim=1, descending=True, stable=True).indices
 

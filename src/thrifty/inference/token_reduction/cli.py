@@ -1,0 +1,298 @@
+"""``thrifty token-reduction``: time, analyse, search, fine-tune, save and show reductions of a vision transformer."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+app = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown")
+
+Model = Annotated[str, typer.Argument(help="A folder of transformers, or the name of a timm model.")]
+Weights = Annotated[Path | None, typer.Option(help=".safetensors or .pth for a timm model.", exists=True)]
+Random = Annotated[bool, typer.Option("--random", help="Random weights: for counts and speed.")]
+Layers = Annotated[str, typer.Option(help="Where tokens are dropped, numbered from 1.")]
+Keep = Annotated[str, typer.Option(help="Share of the remaining tokens that each keeps, or one share.")]
+Window = Annotated[str, typer.Option(help="DC cells along each side, for each layer.")]
+Images = Annotated[list[Path], typer.Option("--images", help="Images, or folders of them.", exists=True)]
+Force = Annotated[bool, typer.Option("--force", help="Replace files that are there.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+@app.callback()
+def _token_reduction() -> None:
+    """Vision transformers on fewer tokens, chosen by frequency; ToMe, EViT and pooling beside it."""
+
+
+@app.command()
+def patch(
+    model: Model,
+    out: Annotated[Path, typer.Option(help="Folder for the weights and token_reduction.json.")],
+    weights: Weights = None,
+    random: Random = False,
+    layers: Layers = "4,7,10",
+    keep: Keep = "0.7",
+    window: Window = "2,1,1",
+    method: Annotated[str, typer.Option(help="frequency, tome, evit, pool, random or low.")] = "frequency",
+    force: Force = False,
+) -> None:
+    """Save a model together with a reduction; load_reduced reads it with the reduction in force."""
+    from thrifty.inference.token_reduction import count_macs, files, reduce_tokens
+
+    loaded = files.load_model(model, weights, random=random)
+    size = files.image_size(loaded)
+    before = count_macs(loaded, size)
+    if out.exists() and any(out.iterdir()) and not force:
+        raise FileExistsError(f"{out} holds files already; choose another folder, or use --force")
+    reduction = reduce_tokens(loaded, _config(method, layers, keep, window))
+    reduction.save_pretrained(out, **({} if hasattr(type(loaded), "save_pretrained") else {"force": force}))
+    after = count_macs(loaded, size)
+    typer.echo(f"{out}: {before / 1e9:.2f} GMACs -> {after / 1e9:.2f} GMACs at {size[0]} x {size[1]}")
+
+
+@app.command()
+def bench(
+    model: Model,
+    weights: Weights = None,
+    random: Random = False,
+    layers: Layers = "4,7,10",
+    keep: Keep = "0.7",
+    window: Window = "2,1,1",
+    methods: Annotated[str, typer.Option(help="Which, besides the model as it is.")] = "frequency,tome,evit,pool",
+    batch: Annotated[int, typer.Option(help="Images at once.", min=1)] = 8,
+    repeats: Annotated[int, typer.Option(help="Rounds.", min=1)] = 7,
+    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    as_json: AsJson = False,
+) -> None:
+    """Time a model as it is and under reductions, side by side, on random images."""
+    import torch
+
+    from thrifty.inference.token_reduction import files
+    from thrifty.inference.token_reduction.speed import measure_throughput
+
+    loaded = files.load_model(model, weights, random=random).to(device)
+    x = torch.randn(batch, 3, *files.image_size(loaded), generator=torch.Generator().manual_seed(0)).to(device)
+    configs = {name: _config(name, layers, keep, window) for name in methods.split(",")}
+    found = measure_throughput(loaded, x, configs, repeats=repeats)
+    if as_json:
+        typer.echo(json.dumps({name: asdict(speed) for name, speed in found.items()}))
+        return
+    table = Table("method", "GMACs", "images/s", "speed-up", box=None, header_style="bold")
+    for name, speed in found.items():
+        table.add_row(name, f"{speed.macs / 1e9:.2f}", f"{speed.images_a_second:.1f}", f"{speed.speedup:.2f}")
+    Console().print(table)
+
+
+@app.command()
+def analyze(
+    model: Model,
+    images: Images,
+    weights: Weights = None,
+    random: Random = False,
+    layers: Layers = "4,7,10",
+    keep: Keep = "0.7",
+    methods: Annotated[str, typer.Option(help="Which; base is the model as it is.")] = "base,frequency,tome,evit,pool",
+    plot: Annotated[Path | None, typer.Option(help="Draw the table as PNG or SVG.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Write the table as CSV there, not to the screen.")] = None,
+    limit: Annotated[int, typer.Option(help="At most so many images.", min=1)] = 32,
+    force: Force = False,
+) -> None:
+    """Measure rank and frequency of the tokens behind every block: a row a method and layer, as CSV."""
+    from thrifty._common.files import write_whole
+    from thrifty.inference.token_reduction import analyze_tokens, files
+
+    loaded = files.load_model(model, weights, random=random)
+    size = files.image_size(loaded)
+    pixels = [files.read_pixels(path, size) for path in files.image_files(images)[:limit]]
+    shares, where = _numbers(keep, float, "keep"), _numbers(layers, int, "layers")
+    found = analyze_tokens(
+        loaded, files.to_batch(pixels, loaded), methods.split(","), layers=where,
+        keep=shares[0] if len(shares) == 1 else shares,
+    )  # fmt: skip
+    if plot is not None:
+        found.plot(plot, force=force)
+        typer.echo(f"wrote {plot}", err=True)
+    if out is None:
+        typer.echo(found.to_csv(), nl=False)
+    else:
+        write_whole(out, found.to_csv(), force=force)
+
+
+@app.command()
+def show(
+    model: Model,
+    image: Annotated[Path, typer.Argument(help="An image.", exists=True)],
+    out: Annotated[Path, typer.Option(help="The picture, PNG.")],
+    weights: Weights = None,
+    random: Random = False,
+    layers: Layers = "4,7,10",
+    keep: Keep = "0.7",
+    window: Window = "2,1,1",
+    score: Annotated[str, typer.Option(help="attn_mean, cos_dc, qk_mean, cls, random or low.")] = "attn_mean",
+    force: Force = False,
+) -> None:
+    """Draw which patches of an image each reduction keeps."""
+    import torch
+
+    from thrifty.inference.token_reduction import files, reduce_tokens
+    from thrifty.inference.token_reduction.overlay import save_picture, visualize
+
+    loaded = files.load_model(model, weights, random=random)
+    pixels = files.read_pixels(image, files.image_size(loaded))
+    config = _config("frequency", layers, keep, window, score=score)
+    with reduce_tokens(loaded, config, trace=True) as reduction, torch.no_grad():
+        loaded(files.to_batch([pixels], loaded))
+        save_picture(out, visualize(pixels, reduction.info(), reduction.tokens.grid), force=force)
+    typer.echo(f"wrote {out}", err=True)
+
+
+@app.command()
+def search(
+    model: Model,
+    data: Annotated[Path, typer.Option(help="Validation images: one folder a class.", exists=True)],
+    weights: Weights = None,
+    random: Random = False,
+    trials: Annotated[int, typer.Option(help="Schedules to evaluate.", min=1)] = 50,
+    alpha: Annotated[float, typer.Option(help="Weight of what is saved against accuracy kept.")] = 1.0,
+    batch: Annotated[int, typer.Option(help="Images at once.", min=1)] = 32,
+    limit: Annotated[int, typer.Option(help="At most so many images.", min=1)] = 2000,
+    seed: Annotated[int, typer.Option(help="Of the search.", min=0)] = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Search layers, shares and windows; print those schedules that no other beats in both MACs and accuracy."""
+    from thrifty.inference.token_reduction import files
+    from thrifty.inference.token_reduction.finetune import accuracy
+    from thrifty.inference.token_reduction.search import search_schedule
+
+    found, names = files.labelled_folder(data)
+    loaded = files.load_model(model, weights, random=random, classes=len(names) if random else None)
+    chosen = found[:: max(1, len(found) // limit)][:limit]
+
+    def tell(done: int, total: int, best: float) -> None:
+        typer.echo(f"{done} of {total} schedules, best aim {best:.4f}", err=True)
+
+    result = search_schedule(
+        loaded, lambda m: accuracy(m, _batches(chosen, m, batch)), trials=trials, alpha=alpha, seed=seed,
+        image_size=files.image_size(loaded), progress=tell,
+    )  # fmt: skip
+    if as_json:
+        rows = [asdict(c) | {"config": json.loads(c.config.to_json())} for c in result.pareto]
+        typer.echo(json.dumps({"macs": result.base_macs, "accuracy": result.base_accuracy, "pareto": rows}))
+        return
+    table = Table("layers", "keep", "window", "GMACs", "accuracy", "aim", box=None, header_style="bold")
+    table.add_row("(as it is)", "", "", f"{result.base_macs / 1e9:.2f}", f"{result.base_accuracy:.4f}", "1")
+    for c in result.pareto:
+        fields = (c.config.layers, c.config.keep, c.config.window)
+        table.add_row(*map(str, fields), f"{c.macs / 1e9:.2f}", f"{c.accuracy:.4f}", f"{c.aim:.4f}")
+    Console().print(table)
+
+
+@app.command()
+def finetune(
+    model: Model,
+    data: Annotated[Path, typer.Option(help="Training images: one folder a class.", exists=True)],
+    out: Annotated[Path, typer.Option(help="Folder for checkpoints, result.json and the model.")],
+    val: Annotated[Path | None, typer.Option(help="Held-out images, likewise; else every tenth of data.")] = None,
+    weights: Weights = None,
+    random: Random = False,
+    layers: Layers = "4,7,10",
+    keep: Keep = "0.7",
+    window: Window = "2,1,1",
+    method: Annotated[str, typer.Option(help="frequency, tome, evit, pool, random or low.")] = "frequency",
+    epochs: Annotated[int, typer.Option(min=1)] = 30,
+    lr: Annotated[float, typer.Option(help="Peak rate of AdamW.")] = 1e-4,
+    wd: Annotated[float, typer.Option(help="Weight decay.")] = 2e-5,
+    batch: Annotated[int, typer.Option(help="Images at once, a process.", min=1)] = 128,
+    ema: Annotated[float, typer.Option(help="Decay of the averaged weights; 0 for none.")] = 0.9998,
+    distill: Annotated[str, typer.Option(help="Teacher: original or ema.")] = "original",
+    distill_weight: Annotated[float, typer.Option(help="Of the distillation.")] = 0.5,
+    train: Annotated[str, typer.Option(help="all, norms or added.")] = "all",
+    amp: Annotated[str, typer.Option(help="none, bf16 or fp16.")] = "none",
+    seed: Annotated[int, typer.Option(help="Of order and flips.", min=0)] = 0,
+) -> None:
+    """Fine-tune a reduced model with its unreduced self as the teacher; an interrupted run goes on.
+
+    `torchrun --no-python --nproc-per-node 8 thrifty token-reduction finetune ...` makes it data-parallel.
+    """
+    import torch
+
+    from thrifty.inference.token_reduction import files, reduce_tokens
+    from thrifty.inference.token_reduction.finetune import Recipe, finetune
+
+    recipe = Recipe(epochs, lr, wd, distill_weight, 1.0, distill, ema, train, amp)  # type: ignore[arg-type]
+    found, names = files.labelled_folder(data)
+    held = files.labelled_folder(val)[0] if val else found[::10]
+    if not val:
+        found = [pair for index, pair in enumerate(found) if index % 10]
+    rank, world = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+    cuda = torch.cuda.is_available()
+    if world > 1:
+        torch.distributed.init_process_group("nccl" if cuda else "gloo")
+    device = f"cuda:{os.environ.get('LOCAL_RANK', '0')}" if cuda else "cpu"
+    loaded = files.load_model(model, weights, random=random, classes=len(names))
+    config = _config(method, layers, keep, window, **({"dc_pos_embed": "learned"} if method == "frequency" else {}))
+    reduce_tokens(loaded.to(device), config)
+
+    def batches(epoch: int, training: bool) -> Iterator[tuple[Any, Any]]:
+        if not training:
+            return _batches(held[rank::world], loaded, batch)
+        order = torch.randperm(len(found), generator=torch.Generator().manual_seed(seed * 1000 + epoch)).tolist()
+        return _batches([found[i] for i in order[rank : len(order) // world * world : world]], loaded, batch, flip=seed)
+
+    def tell(step: int, total: int, loss: float) -> None:
+        typer.echo(f"step {step} of {total}: loss {loss:.4f}", err=True)
+
+    steps = -(-(len(found) // world) // batch)
+    result = finetune(loaded, batches, steps, recipe, out=out, progress=tell)
+    if rank == 0:
+        typer.echo(json.dumps(result))
+    if world > 1:
+        torch.distributed.destroy_process_group()
+
+
+def _batches(
+    pairs: list[tuple[Path, int]], model: Any, size: int, *, flip: int | None = None
+) -> Iterator[tuple[Any, Any]]:
+    """Yield images, mirrored at random for training, and classes."""
+    import torch
+
+    from thrifty.inference.token_reduction import files
+
+    rng = None if flip is None else torch.Generator().manual_seed(flip)
+    pixels = files.image_size(model)
+    for start in range(0, len(pairs), size):
+        part = pairs[start : start + size]
+        x = files.to_batch([files.read_pixels(path, pixels) for path, _ in part], model)
+        if rng is not None:
+            mirrored = torch.rand(len(x), generator=rng) < 0.5
+            x[mirrored] = x[mirrored].flip(-1)
+        yield x, torch.tensor([label for _, label in part])
+
+
+def _config(method: str, layers: str, keep: str, window: str, **fields: Any) -> Any:
+    """Return the setting that a command line describes."""
+    from dataclasses import replace
+
+    from thrifty.inference.token_reduction import named
+
+    where = _numbers(layers, int, "layers")
+    shares = _numbers(keep, float, "keep")
+    config = named(method, where, shares[0] if len(shares) == 1 else shares)
+    if method != "frequency":
+        return config
+    cells = _numbers(window, int, "window")
+    return replace(config, window=cells[0] if len(cells) == 1 else cells, **fields)
+
+
+def _numbers(text: str, kind: Any, name: str) -> Any:
+    try:
+        return tuple(kind(part) for part in text.split(","))
+    except ValueError:
+        raise ValueError(f"{name}: expected numbers with commas between them, got {text!r}") from None

@@ -1,0 +1,203 @@
+"""Fine-tuning a reduced model with its unreduced self as the teacher: for a loop of one's own and for ``Trainer``.
+
+The recipe is that of arXiv 2511.21477, section 4: cross-entropy plus distillation from the original model, AdamW at a
+rate of 1e-4 and weight decay 2e-5, no warm-up, an exponential moving average of the weights. Its weight of distillation
+is not given; 0.5 at temperature 1 is DynamicViT's.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any, Literal
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.nn import functional
+
+from thrifty._common.extras import require
+from thrifty.inference.token_reduction.patch import reduction_of
+
+
+def distillation_loss(
+    student: Float[Tensor, "batch classes"],
+    teacher: Float[Tensor, "batch classes"],
+    labels: Int[Tensor, " batch"] | None = None,
+    *,
+    weight: float = 0.5,
+    temperature: float = 1.0,
+) -> Tensor:
+    """Return cross-entropy plus ``weight`` times T² KL(teacher ‖ student); without labels, the divergence alone.
+
+    Args:
+        student: Logits of the reduced model.
+        teacher: Logits of the unreduced one, which gets no gradient.
+        labels: Classes.
+        weight: Of the divergence.
+        temperature: T, above 0.
+
+    Raises:
+        ValueError: The weight is negative, or the temperature is not above 0.
+
+    Example:
+        >>> logits = torch.tensor([[2.0, 0.0]])
+        >>> float(distillation_loss(logits, logits))
+        0.0
+
+    Source: Rao et al., "DynamicViT", NeurIPS 2021; Hinton et al., 2015.
+    """
+    if weight < 0:
+        raise ValueError(f"weight: expected at least 0, got {weight}")
+    if temperature <= 0:
+        raise ValueError(f"temperature: expected a number above 0, got {temperature}")
+    soft = (teacher.detach().float() / temperature).log_softmax(dim=-1)
+    ours = (student.float() / temperature).log_softmax(dim=-1)
+    divergence: Tensor = temperature**2 * functional.kl_div(ours, soft, reduction="batchmean", log_target=True)
+    if labels is None:
+        return divergence
+    hard: Tensor = functional.cross_entropy(student.float(), labels)
+    return hard + weight * divergence
+
+
+def logits_of(output: Any) -> Float[Tensor, "batch classes"]:
+    """Return the logits in a host's output: the output itself, its ``logits``, or the mean of a distilled pair.
+
+    Raises:
+        TypeError: There are none.
+    """
+    if isinstance(output, Tensor):
+        return output
+    if isinstance(output, tuple) and len(output) == 2 and all(isinstance(part, Tensor) for part in output):
+        return (output[0] + output[1]) / 2  # timm's distilled models in training
+    found = output.get("logits") if isinstance(output, dict) else getattr(output, "logits", None)
+    if not isinstance(found, Tensor):
+        raise TypeError(f"output: expected logits, or something that holds them, got {type(output).__name__}")
+    return found
+
+
+class Distiller:
+    """A reduced model's teacher, and the loss against it, for a loop of one's own.
+
+    Args:
+        student: The model, with a reduction in force.
+        teacher: ``"original"``: a copy without the reduction, frozen; ``"ema"``: that copy follows the student by an
+            exponential moving average (call :meth:`update` after each step), and is unreduced all the same.
+        weight: Of the distillation.
+        temperature: Of its logits.
+        decay: Of the average.
+
+    Raises:
+        ValueError: No reduction is in force, or the teacher is unknown.
+
+    Example::
+
+        reduce_tokens(model, FreqReduceConfig(keep=0.5, dc_pos_embed="learned"))
+        distiller = Distiller(model)
+        for x, y in loader:
+            loss = distiller.loss(x, y)
+            loss.backward()
+            ...
+
+    Source: arXiv 2511.21477, section 4.
+    """
+
+    def __init__(
+        self,
+        student: nn.Module,
+        *,
+        teacher: Literal["original", "ema"] = "original",
+        weight: float = 0.5,
+        temperature: float = 1.0,
+        decay: float = 0.9998,
+    ) -> None:
+        if teacher not in ("original", "ema"):
+            raise ValueError(f"teacher: expected 'original' or 'ema', got {teacher!r}")
+        if reduction_of(student) is None:
+            raise ValueError("student: no token reduction is in force; call reduce_tokens before distilling")
+        self.student, self.kind = student, teacher
+        self.weight, self.temperature, self.decay = weight, temperature, decay
+        self.teacher = unreduced_copy(student)
+
+    def loss(self, x: Any, labels: Tensor | None = None, student_logits: Tensor | None = None) -> Tensor:
+        """Return the loss of a batch.
+
+        Args:
+            x: What the model takes: a tensor, or a mapping of keyword arguments.
+            labels: Classes; without them only the teacher is followed.
+            student_logits: The student's logits, if it ran already.
+        """
+        with torch.no_grad():
+            aim = logits_of(_call(self.teacher, x))
+        ours = logits_of(_call(self.student, x)) if student_logits is None else student_logits
+        return distillation_loss(ours, aim, labels, weight=self.weight, temperature=self.temperature)
+
+    @torch.no_grad()
+    def update(self) -> None:
+        """Move an ``"ema"`` teacher towards the student; nothing for the original one."""
+        if self.kind == "ema":
+            average(self.teacher, self.student, self.decay)
+
+
+def unreduced_copy(model: nn.Module) -> nn.Module:
+    """Return a frozen copy of a model without its reduction, in evaluation mode."""
+    twin = copy.deepcopy(model)
+    reduction = reduction_of(twin)
+    if reduction is not None:
+        reduction.remove()
+    return twin.eval().requires_grad_(False)
+
+
+@torch.no_grad()
+def average(mean: nn.Module, model: nn.Module, decay: float) -> None:
+    """Move ``mean`` to ``decay`` times itself plus the rest of ``model``, by name; what only one has stays."""
+    ours = dict(model.named_parameters())
+    for name, held in mean.named_parameters():
+        if name in ours:
+            held.lerp_(ours[name].to(held.dtype), 1 - decay)
+    buffers = dict(model.named_buffers())
+    for name, buffer in mean.named_buffers():
+        if name in buffers:
+            buffer.copy_(buffers[name])
+
+
+def distilling_trainer() -> Any:
+    """Return a subclass of transformers' ``Trainer`` whose loss adds distillation from the unreduced model.
+
+    Its constructor takes, besides ``Trainer``'s own arguments, ``distiller`` (a :class:`Distiller` of the model).
+
+    Raises:
+        ImportError: transformers is not installed.
+
+    Example::
+
+        trainer = distilling_trainer()(model, arguments, distiller=Distiller(model), train_dataset=images)
+    """
+    base: Any = require("transformers", extra="vision").Trainer
+
+    class DistillingTrainer(base):  # type: ignore[misc]
+        """``Trainer`` with self-distillation of a reduced model."""
+
+        def __init__(self, *args: Any, distiller: Distiller, **kwargs: Any) -> None:
+            super().__init__(*args, **kwargs)
+            self.distiller = distiller
+
+        def compute_loss(self, model: Any, inputs: Any, return_outputs: bool = False, **_: Any) -> Any:
+            """Return cross-entropy plus distillation."""
+            labels = inputs.get("labels")
+            images = {name: value for name, value in inputs.items() if name != "labels"}
+            output = model(**images)
+            self.distiller.teacher.to(logits_of(output).device)
+            loss = self.distiller.loss(images, labels, logits_of(output))
+            return (loss, output) if return_outputs else loss
+
+        def training_step(self, *args: Any, **kwargs: Any) -> Any:
+            """Train, and let the teacher follow."""
+            loss = super().training_step(*args, **kwargs)
+            self.distiller.update()
+            return loss
+
+    return DistillingTrainer
+
+
+def _call(model: nn.Module, x: Any) -> Any:
+    return model(**x) if isinstance(x, dict) else model(x)

@@ -1,0 +1,235 @@
+"""Fine-tuning of a reduced model on a folder of images, with its unreduced self as the teacher; also under torchrun.
+
+The recipe is that of arXiv 2511.21477, section 4; see :mod:`thrifty.inference.token_reduction.distill`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from thrifty._common.files import write_whole
+from thrifty.inference.token_reduction.distill import Distiller, average, logits_of
+from thrifty.inference.token_reduction.patch import reduction_of
+
+Progress = Callable[[int, int, float], object]
+#: An epoch's batches of (images, labels), for (epoch, training).
+Batches = Callable[[int, bool], Iterator[tuple[Tensor, Tensor]]]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How to fine-tune; the defaults are the paper's.
+
+    Args:
+        epochs: Passes over the images.
+        lr: Rate of AdamW; it falls to 0 along a cosine, without warm-up.
+        weight_decay: Likewise.
+        distill: Weight of the distillation.
+        temperature: Of its logits.
+        teacher: ``"original"`` or ``"ema"``.
+        ema: Decay of the average of the weights that is evaluated and saved; 0 for none.
+        train: ``"all"`` weights, ``"norms"`` (LayerNorms and what the reduction added) or ``"added"``.
+        amp: ``"none"``, ``"bf16"`` or ``"fp16"``.
+
+    Raises:
+        ValueError: A field is out of range.
+    """
+
+    epochs: int = 30
+    lr: float = 1e-4
+    weight_decay: float = 2e-5
+    distill: float = 0.5
+    temperature: float = 1.0
+    teacher: Literal["original", "ema"] = "original"
+    ema: float = 0.9998
+    train: Literal["all", "norms", "added"] = "all"
+    amp: Literal["none", "bf16", "fp16"] = "none"
+
+    def __post_init__(self) -> None:
+        if self.epochs < 1:
+            raise ValueError(f"epochs: expected at least 1, got {self.epochs}")
+        if not self.lr > 0:
+            raise ValueError(f"lr: expected a rate above 0, got {self.lr}")
+        if not 0 <= self.ema < 1:
+            raise ValueError(f"ema: expected a decay in [0, 1), got {self.ema}")
+        for name, known in (("train", ("all", "norms", "added")), ("amp", ("none", "bf16", "fp16"))):
+            if getattr(self, name) not in known:
+                raise ValueError(f"{name}: expected one of {', '.join(known)}, got {getattr(self, name)!r}")
+
+
+def trained_parameters(model: nn.Module, which: str) -> list[nn.Parameter]:
+    """Freeze what a recipe leaves alone, and return what it trains.
+
+    Raises:
+        ValueError: Nothing is left to train.
+    """
+    chosen = []
+    norms = {id(p) for part in model.modules() if "norm" in type(part).__name__.lower() for p in part.parameters()}
+    for name, parameter in model.named_parameters():
+        wanted = which == "all" or ".freq_" in name or (which == "norms" and id(parameter) in norms)
+        parameter.requires_grad_(wanted)
+        if wanted:
+            chosen.append(parameter)
+    if not chosen:
+        raise ValueError(f"train: {which!r} leaves nothing to train; the reduction added no parameters, use 'all'")
+    return chosen
+
+
+def finetune(
+    model: nn.Module,
+    batches: Batches,
+    steps_an_epoch: int,
+    recipe: Recipe | None = None,
+    *,
+    out: Path | None = None,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """Fine-tune a reduced classifier, in place; an interrupted run in ``out`` goes on from its last epoch.
+
+    Args:
+        model: With a reduction in force.
+        batches: Gives an epoch's batches: called with (epoch, True) for training and (0, False) for evaluation. Under
+            torchrun each process gives its own share.
+        steps_an_epoch: Of training.
+        recipe: How.
+        out: Folder for the checkpoint of every epoch, ``result.json`` and the model (:func:`load_reduced` reads it).
+        progress: Told (step, steps, loss).
+
+    Returns:
+        ``accuracy`` (reduced, after), ``accuracy_before``, ``accuracy_original`` (unreduced), ``loss`` (the last) and
+        ``steps``.
+
+    Raises:
+        ValueError: No reduction is in force, or the run in ``out`` has other settings.
+
+    Source: arXiv 2511.21477, section 4.
+    """
+    recipe = recipe or Recipe()
+    reduction = reduction_of(model)
+    if reduction is None:
+        raise ValueError("model: no token reduction is in force; call reduce_tokens first")
+    device = next(model.parameters()).device
+    distiller = Distiller(
+        model, teacher=recipe.teacher, weight=recipe.distill, temperature=recipe.temperature, decay=recipe.ema
+    )
+    result: dict[str, Any] = {
+        "accuracy_original": accuracy(distiller.teacher, batches(0, False)),
+        "accuracy_before": accuracy(model, batches(0, False)),
+    }
+    parameters = trained_parameters(model, recipe.train)
+    optimizer = torch.optim.AdamW(parameters, lr=recipe.lr, weight_decay=recipe.weight_decay)
+    steps = recipe.epochs * steps_an_epoch
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, max(1, steps))
+    mean = _averaged(model) if recipe.ema else None
+    state = _State(out, recipe, reduction.config.to_json(), model, optimizer, schedule, mean, distiller)
+    first = state.resume()
+    wrapped: Any = nn.parallel.DistributedDataParallel(model) if _distributed() else model
+    scaler = torch.amp.GradScaler(device.type, enabled=recipe.amp == "fp16" and device.type == "cuda")
+    loss = torch.zeros(())
+    for epoch in range(first, recipe.epochs):
+        model.train()
+        for step, (x, y) in enumerate(batches(epoch, True)):
+            with _autocast(recipe, device):
+                loss = distiller.loss(x.to(device), y.to(device), logits_of(wrapped(x.to(device))))
+            optimizer.zero_grad(set_to_none=True)
+            scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
+            scaler.step(optimizer)
+            scaler.update()
+            schedule.step()
+            distiller.update()
+            if mean is not None:
+                average(mean, model, min(recipe.ema, (1 + schedule.last_epoch) / (10 + schedule.last_epoch)))
+            if progress is not None and _first():
+                progress(epoch * steps_an_epoch + step + 1, steps, float(loss.detach()))
+        state.save(epoch + 1)
+    if mean is not None:
+        model.load_state_dict(mean.state_dict())
+    model.eval()
+    result |= {"accuracy": accuracy(model, batches(0, False)), "loss": float(loss.detach()), "steps": steps}
+    if out is not None and _first():
+        reduction.save_pretrained(out, **({} if hasattr(type(model), "save_pretrained") else {"force": True}))
+        write_whole(out / "result.json", json.dumps(result, indent=1) + "\n", force=True)
+    return result
+
+
+@torch.no_grad()
+def accuracy(model: nn.Module, batches: Iterator[tuple[Tensor, Tensor]]) -> float:
+    """Return the share of right answers, over all processes."""
+    device = next(model.parameters()).device
+    training = model.training
+    model.eval()
+    counted = torch.zeros(2, device=device, dtype=torch.float64)
+    for x, y in batches:
+        answer = logits_of(model(x.to(device))).argmax(dim=1)
+        counted += torch.tensor([float((answer == y.to(device)).sum()), float(len(y))], device=device)
+    model.train(training)
+    if _distributed():
+        torch.distributed.all_reduce(counted)
+    return float(counted[0] / counted[1].clamp(min=1))
+
+
+class _State:
+    """What a run needs to go on: written whole after every epoch."""
+
+    def __init__(
+        self, out: Path | None, recipe: Recipe, setting: str, model: nn.Module, optimizer: Any, schedule: Any,
+        mean: nn.Module | None, distiller: Distiller,
+    ) -> None:  # fmt: skip
+        self.path = None if out is None else out / "training.pt"
+        self.settings = {"recipe": asdict(recipe), "reduction": json.loads(setting)}
+        self.parts: dict[str, Any] = {"model": model, "optimizer": optimizer, "schedule": schedule}
+        if mean is not None:
+            self.parts["mean"] = mean
+        if distiller.kind == "ema":
+            self.parts["teacher"] = distiller.teacher
+
+    def resume(self) -> int:
+        """Return the epoch to go on with."""
+        if self.path is None or not self.path.exists():
+            return 0
+        held = torch.load(self.path, map_location="cpu", weights_only=True)
+        if json.loads(held["settings"]) != json.loads(json.dumps(self.settings)):
+            raise ValueError(f"out: the run in {self.path.parent} has other settings; choose another folder")
+        for name, part in self.parts.items():
+            part.load_state_dict(held[name])
+        return int(held["epoch"])
+
+    def save(self, epoch: int) -> None:
+        """Write the state after an epoch."""
+        if self.path is None or not _first():
+            return
+        import io
+
+        held = io.BytesIO()
+        state = {name: part.state_dict() for name, part in self.parts.items()}
+        torch.save(state | {"epoch": epoch, "settings": json.dumps(self.settings)}, held)
+        write_whole(self.path, held.getvalue(), force=True)
+
+
+def _averaged(model: nn.Module) -> nn.Module:
+    import copy
+
+    return copy.deepcopy(model).requires_grad_(False)
+
+
+def _autocast(recipe: Recipe, device: torch.device) -> AbstractContextManager[Any]:
+    if recipe.amp == "none":
+        return nullcontext()
+    return torch.autocast(device.type, torch.bfloat16 if recipe.amp == "bf16" else torch.float16)
+
+
+def _distributed() -> bool:
+    return torch.distributed.is_available() and torch.distributed.is_initialized()
+
+
+def _first() -> bool:
+    return os.environ.get("RANK", "0") == "0"
