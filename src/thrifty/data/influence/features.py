@@ -77,4 +77,4 @@ class GradientFeatures:
 def unit(rows: Float[Tensor, "b d"]) -> Float[Tensor, "b d"]:
     """Divide rows by their length; zero rows stay zero."""
     lengths = rows.norm(dim=1, keepdim=True)
-    return torch.where(lengths > 0, rows / lengths.clamp_min(torch.finfo(rows.dtype).tiny), 0.0)
+    return rows * torch.where(lengths > 0, 1 / lengths, 0.0)

@@ -127,7 +127,9 @@ def walsh_hadamard(x: Float[Tensor, "n size"]) -> Float[Tensor, "n size"]:
     while behind > 1:
         factor = min(64, behind)
         behind //= factor
-        x = _hadamard(factor, x) @ x.reshape(-1, factor, behind)
+        H = _hadamard(factor, x)
+        # The last factor acts on neighbours: one large product in place of many with a single column.
+        x = H @ x.reshape(-1, factor, behind) if behind > 1 else x.reshape(-1, factor) @ H
     return x.reshape(n, size)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -11,7 +11,40 @@ import torch
 
 from thrifty.data.influence.picking import by_group, keep_first, round_robin
 from thrifty.data.influence.results import ScoreResult, SelectionResult
-from thrifty.data.influence.weights import sparse_simplex_weights
+from thrifty.data.influence.weights import joined, sparse_simplex_weights
+
+
+def sum_checkpoints(results: Sequence[ScoreResult]) -> ScoreResult:
+    """Add up the scores of several checkpoints, each by its learning rate's share: f = Σ_c η_c f_c, up to a factor.
+
+    Args:
+        results: Scores of the same pool and targets under models (and optimizers) of several moments of training.
+
+    Returns:
+        Scores to choose from; the report is the worst of the checkpoints'.
+
+    Raises:
+        ValueError: There is none, or they are of different pools, targets or orders.
+
+    Source:
+        arXiv 2505.19051, the sum over checkpoints.
+    """
+    if not results:
+        raise ValueError("results: expected at least one checkpoint, got none")
+    if len({(tuple(r.scores.shape), r.quadratic is None) for r in results}) > 1:
+        raise ValueError("results: expected the same pool, targets and order at every checkpoint")
+    total = sum(r.lr for r in results)
+    quadratic = None
+    if results[0].quadratic is not None:
+        quadratic = joined([r.quadratic.scaled(r.lr / total) for r in results if r.quadratic is not None])
+    return replace(
+        min(results, key=lambda r: r.report.correlation),
+        scores=sum((r.lr / total * r.scores for r in results[1:]), results[0].lr / total * results[0].scores),
+        regression=None,
+        backward_passes=sum(r.backward_passes for r in results),
+        lr=total,
+        quadratic=quadratic,
+    )
 
 
 def choose(

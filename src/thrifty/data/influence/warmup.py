@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from pickle import UnpicklingError  # raised, not used to read
 from typing import Any
 
 import numpy as np
@@ -122,8 +123,8 @@ def load_trainer_optimizer(
     path = path / "optimizer.pt" if path.is_dir() else path
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)
-    except (RuntimeError, EOFError, ValueError) as error:
-        raise ValueError(f"checkpoint: {path} is no optimizer state: {error}") from error
+    except (RuntimeError, EOFError, ValueError, UnpicklingError) as error:
+        raise ValueError(f"checkpoint: {path} is no optimizer state that can be read safely") from error
     decayed = set(require("transformers", extra="llm").Trainer.get_decay_parameter_names(None, model))
     trained = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
     parts = [[(n, p) for n, p in trained if n in decayed], [(n, p) for n, p in trained if n not in decayed]]

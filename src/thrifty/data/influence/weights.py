@@ -10,7 +10,7 @@ found by bisection. Everything is computed in float64.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -94,6 +94,21 @@ class Quadratic:
         scale, basis = torch.linalg.eigh(self.spread.T @ self.spread)
         root: Tensor = basis * scale.clamp_min(0).sqrt()
         return root.T @ self.core @ root
+
+
+def joined(parts: Sequence[Quadratic]) -> Quadratic:
+    """Return the sum of quadratics, as factors side by side."""
+    spreads = [torch.eye(len(q.core), dtype=q.core.dtype) if q.spread is None else q.spread for q in parts]
+    return Quadratic(_block_diagonal([q.core for q in parts]), torch.cat(spreads, dim=1))
+
+
+def _block_diagonal(blocks: Sequence[Tensor]) -> Tensor:
+    out = torch.zeros(2 * (sum(len(block) for block in blocks),), dtype=blocks[0].dtype)
+    start = 0
+    for block in blocks:
+        out[start : start + len(block), start : start + len(block)] = block
+        start += len(block)
+    return out
 
 
 def simplex_projection(v: Float[Tensor, " n"], total: float) -> Float[Tensor, " n"]:

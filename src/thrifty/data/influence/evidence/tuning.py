@@ -1,0 +1,37 @@
+"""Learning rates of fine-tuning: one grid, one tuning split, each contender its own best (not run by the bench)."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+
+from thrifty.bench.timing import threads
+from thrifty.data.influence.evidence import comparison, workloads
+
+GRID = (3e-4, 1e-3, 3e-3)
+
+
+def tune(seeds: int = 2) -> dict[str, float]:
+    """Return each contender's best rate on rows that no evidence sees, and print the losses and the spread.
+
+    The spread between seeds of (ours - RDS+) there is what a gate on quality calls equal.
+    """
+    found: dict[str, dict[float, list[float]]] = {name: {} for name in comparison.CONTENDERS}
+    with threads(1):
+        for seed in range(100, 100 + seeds):
+            scene = workloads.byte_scene(seed, split="tune", pool=150, landmarks=64)
+            chosen = comparison.selections(scene, comparison.score(scene))
+            for rate in GRID:
+                tuned = workloads.replace_rates(scene, rate)
+                for name, loss in comparison.losses(tuned, chosen).items():
+                    found[name].setdefault(rate, []).append(loss)
+            sys.stderr.write(json.dumps(found) + "\n")
+    best = {name: min(by_rate, key=lambda rate: statistics.mean(by_rate[rate])) for name, by_rate in found.items()}
+    ours, rds = found[comparison.OURS][best[comparison.OURS]], found[comparison.RDS][best[comparison.RDS]]
+    sys.stderr.write(f"best {best}; ours - RDS+: {[a - b for a, b in zip(ours, rds, strict=True)]}\n")
+    return best
+
+
+if __name__ == "__main__":
+    tune()

@@ -1,0 +1,161 @@
+"""The command on files, and the cost model on the published figures."""
+
+import json
+
+import pytest
+import torch
+from influence_ground import llama, pool
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
+
+from thrifty._common.ledger import Resource, Workload
+from thrifty.cli import main
+from thrifty.data.influence import cost
+
+WORDS = ["red", "green", "blue", "gold", "grey", "pink", "small", "large", "old"]
+WORDS += ["new", "cat", "dog", "bird", "fish", "tree", "rock", "sky", "sea"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    place = tmp_path_factory.mktemp("model")
+    table = {"<unk>": 0, "<s>": 1, "</s>": 2} | {word: i + 3 for i, word in enumerate(WORDS)}
+    tokenizer = Tokenizer(models.WordLevel(table, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="</s>", unk_token="<unk>").save_pretrained(place)
+    llama().save_pretrained(place)
+    g = torch.Generator().manual_seed(0)
+
+    def sentence():
+        return " ".join(WORDS[int(i)] for i in torch.randint(0, len(WORDS), (9,), generator=g))
+
+    pool_rows = [{"text": sentence(), "id": f"r{i}"} for i in range(30)]
+    (place / "pool.jsonl").write_text("".join(json.dumps(row) + "\n" for row in pool_rows))
+    aims = [{"prompt": sentence(), "completion": sentence(), "task": "ab"[i % 2]} for i in range(4)]
+    (place / "dev.jsonl").write_text("".join(json.dumps(row) + "\n" for row in aims))
+    return place
+
+
+def run(folder, verb, *more):
+    main(["influence", verb, "--model", str(folder), "--train", str(folder / "pool.jsonl"),
+          "--target", str(folder / "dev.jsonl"), "--warmup-steps", "2", *map(str, more)])  # fmt: skip
+
+
+def call(folder, verb, *more):
+    with pytest.raises(SystemExit) as ended:
+        run(folder, verb, *more)
+    return ended.value.code
+
+
+def test_select_writes_rows_and_prints_the_cost_first(folder, tmp_path, capsys):
+    out = tmp_path / "sel.jsonl"
+    arguments = ["-k", 6, "--out", out, "--num-landmarks", 12, "--num-blocks", 2, "--store", tmp_path / "store"]
+    assert call(folder, "select", *arguments) == 0
+    printed = capsys.readouterr()
+    rows = [json.loads(line) for line in out.read_text().splitlines()]
+    assert len(rows) == 6
+    assert all(row["id"] == f"r{row['influence_index']}" for row in rows)
+    assert sum(row["influence_weight"] for row in rows) == pytest.approx(6, rel=1e-5)
+    lines = printed.err.splitlines()
+    first = next(i for i, line in enumerate(lines) if "backward passes instead of 34" in line)
+    assert first < next(i for i, line in enumerate(lines) if line.startswith("embeddings"))
+    assert "16 backward passes" in lines[first]
+    assert printed.out.strip().endswith(f"6 of 30 examples: {out}")
+    assert call(folder, "select", *arguments) == 2
+    assert "already exists" in capsys.readouterr().err
+    assert call(folder, "select", *arguments, "--force") == 0
+    assert "0 backward passes; propagation is" in capsys.readouterr().err
+    assert [json.loads(line) for line in out.read_text().splitlines()] == rows
+
+
+@pytest.mark.parametrize("method", ["exact", "rds+", "mid-perplexity", "random"])
+def test_other_methods(folder, tmp_path, method):
+    assert call(folder, "select", "-k", 5, "--out", tmp_path / "o.jsonl", "--method", method) == 0
+    assert len((tmp_path / "o.jsonl").read_text().splitlines()) == 5
+
+
+def test_options(folder, tmp_path):
+    out = tmp_path / "o.jsonl"
+    base = ["-k", 5, "--out", out, "--num-landmarks", 10, "--force"]
+    assert call(folder, "select", *base, "--order", 2, "--mode", "finite_difference") == 0
+    assert call(folder, "select", *base, "--group-field", "task", "--params", "all", "--mask-numel", 500) == 0
+    assert call(folder, "select", *base, "--aggregate", "mean", "--deduplicate") == 0
+
+
+def test_report(folder, capsys):
+    assert call(folder, "report", "--num-landmarks", 12, "--num-check", 6, "--num-blocks", 1, "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["how"] == "held out"
+    assert found["examples"] == 6
+    assert -1 <= found["correlation"] <= 1
+    assert found["cost"]["backward_passes"] == 22
+    assert call(folder, "report", "--num-landmarks", 12, "--num-check", 0) == 0
+    assert "leave-one-out" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (["-k", 31], "has 30 examples, got 31"),
+        (["-k", 3, "--method", "magic"], "--method: expected influence"),
+        (["-k", 3, "--group-field", "colour"], "has no field 'colour'"),
+        (["-k", 3, "--params", "c_proj"], "'c_proj' matches none"),
+        (["-k", 3, "--optimizer-state", "/nowhere/optimizer.pt"], "No such file"),
+        (["-k", 3, "--aggregate", "max"], "aggregate: expected"),
+        (["-k", 3, "--mode", "magic"], "mode: expected one of"),
+    ],
+)
+def test_errors_are_one_line(folder, tmp_path, capsys, more, message):
+    assert call(folder, "select", "--out", tmp_path / "o.jsonl", "--num-landmarks", 10, *more) == 2
+    *_, last = capsys.readouterr().err.strip().splitlines()
+    assert last.startswith("error: ")
+    assert message in last
+    assert not (tmp_path / "o.jsonl").exists()
+
+
+def test_no_model(tmp_path, capsys):
+    (tmp_path / "pool.jsonl").write_text('{"text": "a"}\n')
+    (tmp_path / "dev.jsonl").write_text('{"text": "a"}\n')
+    assert call(tmp_path / ".." / "none", "report") == 2
+    main_arguments = ["influence", "report", "--model", str(tmp_path / "none"), "--train", str(tmp_path / "pool.jsonl")]
+    with pytest.raises(SystemExit):
+        main([*main_arguments, "--target", str(tmp_path / "dev.jsonl")])
+    assert "--model: expected the folder of a local model" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("layers", "paper", "honest", "rough"), [(32, 3.21, 1.46, 2.29), (28, 2.88, 1.29, 2.04), (36, 3.53, 1.62, 2.53)]
+)
+def test_the_published_ratios_and_the_honest_ones(layers, paper, honest, rough):
+    for count, expected in (("paper", paper), ("forward_ad", honest), ("finite_difference", rough)):
+        ours = cost.influence_flops(1.0, 200_000, 4096, layers=layers, count=count)
+        assert cost.forward_flops(1.0, 200_000) / ours == pytest.approx(expected, abs=0.006)
+
+
+def test_the_published_teraflops():
+    N, n = 7e9, 200_000
+    assert cost.forward_flops(N, n) / 1e12 == pytest.approx(2800)
+    assert cost.exact_flops(N, n) / 1e12 == pytest.approx(8400)
+    assert cost.influence_flops(N, n, 4096, layers=32, count="paper") / 1e12 == pytest.approx(872, abs=0.5)
+
+
+def test_the_adviser_is_told_both_sides():
+    facts = {"parameters": 7e9, "pool": 200_000, "tokens": 1000, "selected": 10_000}
+    saved = cost.predict(Workload("language-model fine-tuning", facts))
+    assert saved.total(Resource.EXAMPLES) == -190_000
+    assert saved.total(Resource.FLOPS) < 0
+    less = cost.predict(Workload("language-model fine-tuning", facts | {"selection": "less"}))
+    ours = cost.influence_flops(7e9, 200_000, 4196, layers=32)
+    assert less.total(Resource.FLOPS) == pytest.approx(1000 * (ours - 6 * 7e9 * 200_000))
+    assert less.total(Resource.EXAMPLES) == 0
+    assert not cost.predict(Workload("image-model training", {})).applies
+    assert not cost.predict(Workload("language-model fine-tuning", facts | {"selected": 200_000})).applies
+    with pytest.raises(ValueError, match="'selection' must be one of none, rds"):
+        cost.predict(Workload("language-model fine-tuning", facts | {"selection": "magic"}))
+    with pytest.raises(ValueError, match="'parameters' is needed"):
+        cost.predict(Workload("language-model fine-tuning", {}))
+
+
+def test_store_bytes():
+    assert cost.store_bytes(10, 4, 2, embedding=8, gradient=16) == {"embeddings": 320, "gradients": 384, "scores": 80}
+    assert len(pool(3)) == 3
