@@ -68,7 +68,8 @@ def logits_of(output: Any) -> Float[Tensor, "batch classes"]:
     if isinstance(output, Tensor):
         return output
     if isinstance(output, tuple) and len(output) == 2 and all(isinstance(part, Tensor) for part in output):
-        return (output[0] + output[1]) / 2  # timm's distilled models in training
+        mean: Tensor = (output[0] + output[1]) / 2  # timm's distilled models in training
+        return mean
     found = output.get("logits") if isinstance(output, dict) else getattr(output, "logits", None)
     if not isinstance(found, Tensor):
         raise TypeError(f"output: expected logits, or something that holds them, got {type(output).__name__}")

@@ -1,0 +1,169 @@
+"""Experiment B: a small ViT on Fashion-MNIST, fine-tuned under every reduction with one budget, and its collapse.
+
+Patches of 2 x 2 make 196 tokens, DeiT's grid. Every contender starts from the same trained model, sees the same batches
+at the same rate, and distils from the same teacher; seeds change the batches. The rate is the best of one grid for all
+contenders together, on images that neither training nor test holds (``tune``).
+"""
+
+from __future__ import annotations
+
+import copy
+import statistics
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from thrifty._common.extras import require
+from thrifty.bench.claims import Measurement
+from thrifty.bench.context import Context
+from thrifty.bench.data import fashion
+from thrifty.bench.evidence import Evidence
+from thrifty.bench.timing import threads
+from thrifty.inference.token_reduction.config import Config, FreqReduceConfig, named
+from thrifty.inference.token_reduction.distill import Distiller
+from thrifty.inference.token_reduction.macs import count_macs
+from thrifty.inference.token_reduction.metrics import hf_ratio
+from thrifty.inference.token_reduction.patch import reduce_tokens
+
+LAYERS, KEEP, WIDTH, DEPTH, HEADS = (2, 4, 5), 0.7, 48, 6, 3
+BASE_STEPS, STEPS, BATCH, TESTED, SEEDS = 220, 40, 32, 1000, 3
+BASE_RATE = 2e-3
+#: Made by :func:`tune`; the grid is 1e-4, 3e-4, 1e-3.
+RATES = {"ours": 1e-3, "ToMe": 1e-3, "EViT": 1e-3, "pooling": 1e-3}
+GRID = (1e-4, 3e-4, 1e-3)
+
+
+def contenders() -> dict[str, Config]:
+    """Return who is fine-tuned."""
+    ours = FreqReduceConfig(LAYERS, KEEP, dc_pos_embed="learned")
+    rivals = {"ToMe": "tome", "EViT": "evit", "pooling": "pool"}
+    return {"ours": ours} | {label: named(method, LAYERS, KEEP) for label, method in rivals.items()}
+
+
+def show(ctx: Context, evidence: Evidence) -> None:
+    """Train, fine-tune, and compare accuracy and what is left of the high frequencies."""
+    with threads(1):  # small matrices
+        base = new_model()
+        state = ctx.once("the model as it is", 0, lambda: _saved(_trained(base)))
+        base.load_state_dict({name: torch.tensor(values) for name, values in state.items()})
+        x, y = batch_of("test", range(TESTED))
+        whole = 100 * accuracy(base, x, y)
+        results: dict[str, list[dict[str, float]]] = {name: [] for name in contenders()}
+        for seed in ctx.seeds(quick=1, full=SEEDS):
+            for name, config in contenders().items():
+                work = partial(_finetuned, base, config, RATES[name], seed, x, y)
+                results[name].append(ctx.once(name, seed, work))
+    evidence.row("the model as it is", {"accuracy": Measurement.of(whole, "%")}, workload="Fashion-MNIST, fine-tuned")
+    for name, config in contenders().items():
+        held = results[name]
+        metrics = {
+            "accuracy": Measurement.of([r["accuracy"] for r in held], "%"),
+            "accuracy before": Measurement.of([r["before"] for r in held], "%"),
+            "hf ratio": Measurement.of([r["hf_ratio"] for r in held], "share"),
+            "MACs": Measurement.of(count_macs(base, (28, 28), config) / 1e9, "G"),
+        }
+        evidence.row(name, metrics, workload="Fashion-MNIST, fine-tuned")
+    _judge(evidence, results)
+
+
+def _judge(evidence: Evidence, results: dict[str, list[dict[str, float]]]) -> None:
+    scores = {name: [r["accuracy"] for r in held] for name, held in results.items()}
+    rival = max(("ToMe", "EViT"), key=lambda name: statistics.fmean(scores[name]))
+    spread = [statistics.variance(scores[name]) for name in ("ours", rival) if len(scores[name]) > 1]
+    sd = max((sum(spread) / max(1, len(spread))) ** 0.5, 1e-9)
+    gap = statistics.fmean(scores["ours"]) - statistics.fmean(scores[rival])
+    remark = f"{gap:+.2f} points against {rival}, sd {sd:.2f} over {len(scores['ours'])} seeds"
+    evidence.measured("accuracy-after-distillation", Measurement.of(gap / sd, "sd"), reason=remark)
+    shares = {name: [r["hf_ratio"] for r in held] for name, held in results.items()}
+    best = [max(values) for values in zip(*(shares[n] for n in ("ToMe", "EViT", "pooling")), strict=True)]
+    gaps = [ours - theirs for ours, theirs in zip(shares["ours"], best, strict=True)]
+    evidence.measured("collapse-after-distillation", Measurement.of(gaps, "share"))
+
+
+def new_model() -> nn.Module:
+    """Return an untrained ViT for 28 x 28 grey images."""
+    timm = require("timm", extra="vision")
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model: nn.Module = timm.models.VisionTransformer(
+            img_size=28, patch_size=2, in_chans=1, num_classes=10, embed_dim=WIDTH, depth=DEPTH, num_heads=HEADS
+        )
+    return model
+
+
+def batch_of(split: Any, indices: Any) -> tuple[Tensor, Tensor]:
+    """Return images, scaled to about unit variance, and classes."""
+    images, labels = fashion.load(split)
+    chosen = np.asarray(indices)
+    return (torch.from_numpy(images[chosen]).float()[:, None] / 255 - 0.286) / 0.353, torch.from_numpy(labels[chosen])
+
+
+@torch.inference_mode()
+def accuracy(model: nn.Module, x: Tensor, y: Tensor) -> float:
+    """Return the share of right answers."""
+    model.eval()
+    return float(torch.cat([model(part).argmax(1) for part in torch.split(x, 100)]).eq(y).float().mean())
+
+
+def _trained(model: nn.Module) -> nn.Module:
+    rng = np.random.default_rng(0)
+    optimizer = torch.optim.AdamW(model.parameters(), BASE_RATE, weight_decay=0.05)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, BASE_RATE, BASE_STEPS, pct_start=0.1)
+    model.train()
+    for _ in range(BASE_STEPS):
+        x, y = batch_of("train", rng.integers(0, 50_000, BATCH))
+        torch.autograd.backward(torch.nn.functional.cross_entropy(model(x), y))
+        optimizer.step()
+        schedule.step()
+        optimizer.zero_grad(set_to_none=True)
+    return model.eval()
+
+
+def _finetuned(base: nn.Module, config: Config, rate: float, seed: int, x: Tensor, y: Tensor) -> dict[str, float]:
+    """Fine-tune a copy, and return its accuracy and high-frequency share at the last layer."""
+    student = copy.deepcopy(base)
+    reduction = reduce_tokens(student, config)
+    before = accuracy(student, x, y)
+    distiller = Distiller(student)
+    optimizer = torch.optim.AdamW(student.parameters(), rate, weight_decay=2e-5)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, STEPS)
+    rng = np.random.default_rng(100 + seed)
+    student.train()
+    for _ in range(STEPS):
+        images, labels = batch_of("train", rng.integers(0, 50_000, BATCH))
+        torch.autograd.backward(distiller.loss(images, labels))
+        optimizer.step()
+        schedule.step()
+        optimizer.zero_grad(set_to_none=True)
+    after = accuracy(student, x, y)
+    share = _share(student, x[:64])
+    reduction.remove()
+    return {"accuracy": 100 * after, "before": 100 * before, "hf_ratio": share}
+
+
+def _share(student: Any, x: Tensor) -> float:
+    """Return the high-frequency share of the tokens behind the last block."""
+    seen: list[Tensor] = []
+    hook = student.blocks[-1].register_forward_hook(lambda _, __, out: seen.append(out))
+    with torch.inference_mode():
+        student(x)
+    hook.remove()
+    return float(hf_ratio(seen[0]).mean())
+
+
+def _saved(model: nn.Module) -> dict[str, Any]:
+    return {name: tensor.tolist() for name, tensor in model.state_dict().items()}
+
+
+def tune() -> dict[str, float]:
+    """Choose each contender's rate on 1000 of the images that are not trained on (the bench does not run this)."""
+    x, y = batch_of("train", range(50_000, 51_000))
+    base = _trained(new_model())
+    best = {}
+    for name, config in contenders().items():
+        scores = {rate: _finetuned(base, config, rate, 7, x, y)["accuracy"] for rate in GRID}
+        best[name] = max(scores, key=lambda rate: scores[rate])
+    return best

@@ -1,0 +1,97 @@
+"""Experiment A: how near the class token stays to the whole model's, without training."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+from thrifty.bench.claims import Measurement
+from thrifty.bench.context import Context
+from thrifty.bench.evidence import Evidence, Plot, Series
+from thrifty.inference.token_reduction.config import Config, FreqReduceConfig, ToMeConfig, named
+from thrifty.inference.token_reduction.evidence.images import SIDE, backbone
+from thrifty.inference.token_reduction.macs import count_macs
+from thrifty.inference.token_reduction.patch import reduce_tokens
+
+LAYERS = (4, 7, 10)
+#: ToMe's own schedule, as many tokens in every layer: the r whose MACs are nearest to ours at the same keep.
+R_EVERYWHERE = {0.7: 12, 0.5: 19}
+
+Cosines = dict[tuple[str, float], list[float]]
+
+
+def contenders(keep: float, *, full: bool) -> dict[str, Config]:
+    """Return who is set side by side at one keep; the ablations only in a full run."""
+    rivals: dict[str, Config] = {
+        "ours": FreqReduceConfig(LAYERS, keep, reweight="none"),
+        "ToMe": named("tome", LAYERS, keep),
+        "EViT": named("evit", LAYERS, keep),
+        "random": named("random", LAYERS, keep),
+    }
+    if full or keep == 0.5:
+        rivals["ToMe, every layer"] = ToMeConfig(layers=None, r=R_EVERYWHERE[keep])
+    if full or keep == 0.7:
+        rivals["keep low-frequency"] = named("low", LAYERS, keep)
+    if full:
+        rivals["pooling"] = named("pool", LAYERS, keep)
+        rivals["ours, no DC token"] = FreqReduceConfig(LAYERS, keep, window=0, reweight="none")
+        rivals["ours, cosine to the mean"] = FreqReduceConfig(LAYERS, keep, score="cos_dc", reweight="none")
+        rivals["ours, queries' mean"] = FreqReduceConfig(LAYERS, keep, score="qk_mean", reweight="none")
+        rivals["ours, sizes in logits"] = FreqReduceConfig(LAYERS, keep, dc_size_bias=True, reweight="none")
+    return rivals
+
+
+def show(ctx: Context, evidence: Evidence, x: Tensor, workload: str) -> Cosines:
+    """Measure on the first workload, and return the cosines that gate speed."""
+    cosines = _measure(ctx, evidence, x, workload)
+    mean = {key: sum(values) / len(values) for key, values in cosines.items()}
+    rivals = [mean[name, 0.5] for name in ("ToMe", "ToMe, every layer", "EViT", "random")]
+    evidence.measured("fidelity-at-half", Measurement.of(mean["ours", 0.5] - max(rivals), "cosine"))
+    gap = mean["ours", 0.7] - mean["keep low-frequency", 0.7]
+    evidence.measured("hf-beats-lf", Measurement.of(gap, "cosine"))
+    tome = max(mean[key] for key in mean if key[0].startswith("ToMe") and key[1] == 0.7)
+    evidence.measured("fidelity-at-seven-tenths", Measurement.of(mean["ours", 0.7] - tome, "cosine"))
+    return cosines
+
+
+def show_again(ctx: Context, evidence: Evidence, x: Tensor, workload: str) -> None:
+    """Measure on the second workload."""
+    mean = {key: sum(values) / len(values) for key, values in _measure(ctx, evidence, x, workload).items()}
+    rivals = [mean[name, 0.5] for name in ("ToMe", "ToMe, every layer", "EViT", "random")]
+    evidence.measured("fidelity-at-half-clothes", Measurement.of(mean["ours", 0.5] - max(rivals), "cosine"))
+
+
+def _measure(ctx: Context, evidence: Evidence, x: Tensor, workload: str) -> Cosines:
+    model = backbone(ctx)
+    whole = class_tokens(model, x)
+    cosines: Cosines = {}
+    points: dict[str, list[tuple[float, float]]] = {}
+    for keep in (0.7, 0.5):
+        for name, config in contenders(keep, full=ctx.full).items():
+            with reduce_tokens(model, config) as reduction:
+                reduced = class_tokens(model, x)
+                macs = count_macs(model, (SIDE, SIDE)) / 1e9
+                left = reduction.tokens.prefix + reduction.tokens.size.shape[1]
+            cosine = torch.cosine_similarity(whole, reduced).tolist()
+            cosines[name, keep] = cosine
+            points.setdefault(name, []).append((macs, sum(cosine) / len(cosine)))
+            metrics: Mapping[str, Measurement] = {
+                "cosine": Measurement.of(cosine, "cosine"),
+                "mean cosine": Measurement.of(sum(cosine) / len(cosine), "cosine"),
+                "tokens left": Measurement.of(left, "tokens"),
+                "MACs": Measurement.of(macs, "G"),
+            }
+            evidence.row(name, metrics, workload=f"{workload}, keep {keep}")
+    curves = tuple(Series(name, *zip(*sorted(held), strict=True)) for name, held in points.items())
+    evidence.plot(
+        Plot(f"Class token without training ({workload})", "line", "GMACs", "cosine to the whole model's", curves)
+    )
+    return cosines
+
+
+@torch.inference_mode()
+def class_tokens(model: nn.Module, x: Tensor, batch: int = 8) -> Tensor:
+    """Return the class tokens of images, a few at a time."""
+    return torch.cat([model(part).pooler_output for part in torch.split(x, batch)])
