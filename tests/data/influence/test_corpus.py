@@ -12,7 +12,7 @@ ROWS, TARGET = pool(30), pool(3, seed=5)
 @pytest.fixture(scope="module")
 def scorer():
     model = llama()
-    picker = InfluenceDistillation(model, num_landmarks=12, embedding=JVPEmbedding(num_blocks=2), exact_landmarks=False)
+    picker = InfluenceDistillation(model, num_landmarks=12, embedding=JVPEmbedding(num_blocks=2))
     scored = picker.score(ROWS, TARGET)
     return CorpusScorer.from_result(model, picker.config, scored), scored
 

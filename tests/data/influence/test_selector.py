@@ -75,14 +75,16 @@ def test_landmarks_are_exact_and_counted(warm):
     model, optimizer, rows = warm
     exact = InfluenceDistillation(model, optimizer, num_landmarks=24).score(rows, TARGET).scores
     for landmarks in ("random", "kmeans++"):
-        picker = InfluenceDistillation(model, optimizer, landmarks=landmarks, num_check=3, **SETTINGS)
+        picker = InfluenceDistillation(
+            model, optimizer, landmarks=landmarks, num_check=3, exact_landmarks=True, **SETTINGS
+        )
         found = picker.score(rows, TARGET)
         assert len(found.landmark_indices) == 13
         assert torch.allclose(found.scores[found.landmark_indices], exact[found.landmark_indices], atol=1e-5)
         assert found.backward_passes == 13 + 4 + 1
         assert found.report.how == "held out"
         assert found.report.examples == 3
-    smoothed = InfluenceDistillation(model, optimizer, exact_landmarks=False, **SETTINGS).score(rows, TARGET)
+    smoothed = InfluenceDistillation(model, optimizer, **SETTINGS).score(rows, TARGET)
     rest = smoothed.scores[smoothed.landmark_indices]
     assert not torch.allclose(rest, exact[smoothed.landmark_indices], atol=1e-5)
     assert smoothed.report.how == "leave-one-out"

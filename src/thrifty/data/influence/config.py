@@ -27,7 +27,7 @@ class InfluenceConfig:
         kernel: ``"rbf"`` or ``"linear"``.
         damp: Ridge, in units of the kernel's mean diagonal.
         bandwidth: Of the RBF kernel, or the median distance of the landmarks.
-        exact_landmarks: Landmarks keep their exact scores, instead of those that the regression gives them.
+        exact_landmarks: Landmarks keep their exact scores, instead of those that the regression gives them too.
         num_check: Extra examples whose gradients measure the propagation (beside leaving one landmark out, for free).
         order: 1, or 2 to count how examples act together (then ``aggregate="mean"``).
         hessian: ``"exact"``, or ``"ggn"``, the generalised Gauss-Newton matrix, which is positive semidefinite.
@@ -45,7 +45,7 @@ class InfluenceConfig:
     kernel: Literal["rbf", "linear"] = "rbf"
     damp: float = 1e-2
     bandwidth: float | Literal["median"] = "median"
-    exact_landmarks: bool = True
+    exact_landmarks: bool = False
     num_check: int = 0
     order: Literal[1, 2] = 1
     hessian: Literal["exact", "ggn"] = "exact"

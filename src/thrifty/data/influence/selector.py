@@ -90,7 +90,7 @@ class InfluenceDistillation:
         kernel: Literal["rbf", "linear"] = "rbf",
         damp: float = 1e-2,
         bandwidth: float | Literal["median"] = "median",
-        exact_landmarks: bool = True,
+        exact_landmarks: bool = False,
         num_check: int = 0,
         order: Literal[1, 2] = 1,
         hessian: Literal["exact", "ggn"] = "exact",

@@ -78,23 +78,23 @@ class Scores:
         embeddings: Of the pool, ours.
     """
 
-    exact: ScoreResult
+    exact: ScoreResult | None
     ours: ScoreResult
     embeddings: torch.Tensor
 
 
-def score(scene: Scene) -> Scores:
-    """Score the pool exactly and from landmarks."""
+def score(scene: Scene, *, exactly: bool = True) -> Scores:
+    """Score the pool from landmarks and, unless there is no time for it, exactly."""
     picker = scene.picker(scene.landmarks)
     embeddings = picker.embed(scene.pool)
-    exact = scene.picker(len(scene.pool)).score(scene.pool, scene.target)
+    exact = scene.picker(len(scene.pool)).score(scene.pool, scene.target) if exactly else None
     return Scores(exact, picker.score(scene.pool, scene.target, embeddings=embeddings), embeddings)
 
 
 def selections(scene: Scene, scores: Scores) -> dict[str, SelectionResult]:
     """Return what each contender chooses."""
-    return {
-        EXACT: choose(scores.exact, scene.k, seed=scene.seed),
+    exact = {} if scores.exact is None else {EXACT: choose(scores.exact, scene.k, seed=scene.seed)}
+    return exact | {
         OURS: choose(scores.ours, scene.k, seed=scene.seed),
         RDS: rds_plus_selection(scene.model, scene.pool, scene.target, scene.k),
         RANDOM: random_selection(scene.pool, scene.k, seed=scene.seed),
@@ -126,22 +126,28 @@ def propagation(scene: Scene, scores: Scores) -> tuple[float, float]:
     """Return the correlation with exact scores, off the landmarks: ours, and the same regression's on RDS+ features."""
     at = torch.from_numpy(scores.ours.landmark_indices)
     rest = torch.from_numpy(np.setdiff1d(np.arange(len(scene.pool)), scores.ours.landmark_indices))
-    truth = scores.exact.scores[rest]
+    exact = _exact(scores)
+    truth = exact[rest]
     features = rds_embeddings(scene.model, scene.pool)
-    theirs = fit_kernel_ridge(features[at], scores.exact.scores[at]).predict(features[rest])
+    theirs = fit_kernel_ridge(features[at], exact[at]).predict(features[rest])
     return quality(truth, scores.ours.scores[rest], "").correlation, quality(truth, theirs, "").correlation
 
 
 def rising(scene: Scene, scores: Scores, counts: tuple[int, ...]) -> list[float]:
     """Return the correlation for several numbers of landmarks, from the exact scores that are there."""
-    found = []
+    found, exact = [], _exact(scores)
     for count in counts:
         rng = np.random.default_rng(scene.seed)
         at = np.sort(rng.choice(len(scene.pool), count, replace=False))
         rest = np.setdiff1d(np.arange(len(scene.pool)), at)
-        fit = fit_kernel_ridge(scores.embeddings[at], scores.exact.scores[at])
-        found.append(quality(scores.exact.scores[rest], fit.predict(scores.embeddings[rest]), "").correlation)
+        fit = fit_kernel_ridge(scores.embeddings[at], exact[at])
+        found.append(quality(exact[rest], fit.predict(scores.embeddings[rest]), "").correlation)
     return found
+
+
+def _exact(scores: Scores) -> torch.Tensor:
+    assert scores.exact is not None, "quick mode computes no exact scores"
+    return scores.exact.scores
 
 
 def _tuned_loss(scene: Scene, result: SelectionResult, lr: float, *, weighted: bool) -> float:

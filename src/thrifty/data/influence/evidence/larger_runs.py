@@ -83,6 +83,10 @@ def _one(make: Callable[[int], Scene], seed: int) -> dict[str, Any]:
         "loss": comparison.losses(scene, chosen),
         "start": models.test_loss(scene.model, scene.test),
         "overlap": {name: comparison.overlap(result, chosen[EXACT]) for name, result in chosen.items()},
-        "passes": {EXACT: scores.exact.backward_passes, OURS: scores.ours.backward_passes},
+        "passes": {
+            name: result.report["backward_passes"]
+            for name, result in chosen.items()
+            if "backward_passes" in result.report
+        },
         "correlation": comparison.propagation(scene, scores),
     }

@@ -15,24 +15,25 @@ from torch import nn
 from thrifty.bench.data import minilm, smollm2
 from thrifty.data.influence import JVPEmbedding, warm_up
 from thrifty.data.influence.evidence import domains, models
-from thrifty.data.influence.evidence.comparison import CONTENDERS, Scene
+from thrifty.data.influence.evidence.comparison import CONTENDERS, EXACT, OURS, RANDOM, RDS, Scene
 
 #: Learning rates of fine-tuning. Bytes: each contender's own, by ``tuning.tune``; else one for all, set beforehand.
 RATES: Mapping[str, Mapping[str, float]] = {
-    "bytes": dict.fromkeys(CONTENDERS, 1e-3),
+    "bytes": {EXACT: 1e-3, OURS: 3e-4, RDS: 1e-3, RANDOM: 3e-4},
     "encoder": dict.fromkeys(CONTENDERS, 1e-4),
     "smollm2": dict.fromkeys(CONTENDERS, 3e-4),
 }
 
 
 @cache
-def pretrained_bytes(layers: int = 6, steps: int = 150, data: Path | None = None) -> nn.Module:
+def pretrained_bytes(steps: int = 150, batch: int = 32, data: Path | None = None) -> nn.Module:
     """Return the byte Llama after its pre-training; one for all seeds."""
-    return models.pretrain(models.byte_llama(layers), steps=steps, data=data)
+    return models.pretrain(models.byte_llama(), steps=steps, batch=batch, data=data)
 
 
 def byte_scene(
-    seed: int, *, pool: int = 300, landmarks: int = 128, test: int = 200, pretrain: int = 150, split: str = "rest",
+    seed: int, *, pool: int = 300, landmarks: int = 128, test: int = 200, pretrain: int = 150,
+    pretrain_batch: int = 32, split: str = "rest",
     lr: Mapping[str, float] | None = None, data: Path | None = None,
 ) -> Scene:  # fmt: skip
     """Tweets are the task; the pool mixes tweets, product and film reviews, and editorials."""
@@ -40,7 +41,7 @@ def byte_scene(
     rows = models.byte_rows(drawn.pool)
     some = np.random.default_rng(seed).permutation(len(rows))[:100]
     start = warm_up(
-        pretrained_bytes(steps=pretrain, data=data),
+        pretrained_bytes(pretrain, pretrain_batch, data),
         [rows[i] for i in some],
         steps=40,
         lr=1e-3,
