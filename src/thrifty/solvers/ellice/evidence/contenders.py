@@ -86,7 +86,8 @@ def dice(model: Any, X: Rows, y: np.ndarray, *, method: str = "random") -> Any:
         wrapped = dice_ml.Model(model=_Named(model, names), backend="sklearn")
     with contextlib.redirect_stdout(io.StringIO()):
         explainer = dice_ml.Dice(data, wrapped, method=method)
-    options = {"random_seed": 0} if method == "random" else {}
+    # The sparsity pass after a gradient search takes minutes a person: it asks the network at every small step.
+    options: dict[str, Any] = {"random_seed": 0} if method == "random" else {"posthoc_sparsity_param": None}
 
     def answer(rows: Rows) -> Rows:
         with (
