@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from thrifty._common.extras import require
 from thrifty._common.files import write_whole
 
 VERSION = 1
+
+#: Told (step, steps, loss) at every logged step.
+Progress = Callable[[int, int, float], object]
 
 
 def enter_run(out: Path, kind: str, settings: Mapping[str, Any]) -> tuple[str | None, dict[str, Any]]:
@@ -52,3 +56,18 @@ def enter_run(out: Path, kind: str, settings: Mapping[str, Any]) -> tuple[str | 
 def first_process() -> bool:
     """Tell whether this is the only process, or the first that torchrun started."""
     return os.environ.get("RANK", "0") == "0"
+
+
+def reporter(progress: Progress | None) -> Any:
+    """Return a callback for ``Trainer`` that tells of every logged loss, on the first process.
+
+    Raises:
+        ImportError: transformers is not installed.
+    """
+
+    def on_log(_: Any, __: Any, state: Any, ___: Any, logs: dict[str, float], **____: Any) -> None:
+        if progress is not None and "loss" in logs and state.is_world_process_zero:
+            progress(state.global_step, state.max_steps, float(logs["loss"]))
+
+    base = require("transformers", extra="llm").TrainerCallback
+    return type("Reporter", (base,), {"on_log": on_log})()

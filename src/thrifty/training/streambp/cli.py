@@ -114,7 +114,8 @@ def train(
 
     With --budget-gib and --layer-chunk auto, the layer chunk is the largest that fits.
     """
-    from thrifty.training.streambp.finetune import finetune, first_process
+    from thrifty._common.runs import first_process
+    from thrifty.training.streambp.finetune import finetune
 
     def progress(step: int, of: int, loss: float) -> None:
         typer.echo(f"step {step} of {of}: loss {loss:.4f}", err=True)

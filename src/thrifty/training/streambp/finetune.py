@@ -1,28 +1,21 @@
 """Fine-tuning a local model on local text with a streamed backward pass: what `thrifty streambp train` runs.
 
-The folder of a run holds its settings (:data:`RUN`), the checkpoints of ``Trainer``, and at the end the model.
+The folder of a run holds its settings, the checkpoints of ``Trainer``, and at the end the model.
 """
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from thrifty._common.extras import require
-from thrifty._common.files import write_whole
+from thrifty._common.runs import Progress, enter_run, reporter
 from thrifty.training.streambp.config import StreamBPConfig
 from thrifty.training.streambp.corpus import blocks, documents
 from thrifty.training.streambp.model import enable_streambp
-
-#: In a run's folder, the settings that it began with.
-RUN = "streambp_run.json"
-SCHEMA, VERSION = "thrifty.streambp.run", 1
-Progress = Callable[[int, int, float], object]
 
 
 def finetune(
@@ -87,7 +80,7 @@ def finetune(
         "sequences": len(rows), "learning_rate": learning_rate, "batch": batch, "accumulate": accumulate, "seed": seed,
         "bf16": bf16,
     }  # fmt: skip
-    checkpoint, done = _enter(out, begun)
+    checkpoint, done = enter_run(out, "streambp", begun)
     if done["global_step"] < steps:
         dtype = "bfloat16" if bf16 else "float32"
         model = transformers.AutoModelForCausalLM.from_pretrained(model_folder, dtype=dtype)
@@ -101,7 +94,7 @@ def finetune(
         )  # fmt: skip
         trainer = transformers.Trainer(model, arguments, train_dataset=datasets.Dataset.from_list(rows))
         trainer.remove_callback(transformers.PrinterCallback)
-        trainer.add_callback(_reporter(transformers.TrainerCallback, progress))
+        trainer.add_callback(reporter(progress))
         trainer.train(resume_from_checkpoint=checkpoint)
         trainer.save_model(str(out))
         if trainer.is_world_process_zero():
@@ -115,40 +108,3 @@ def finetune(
         "last_loss": losses[-1] if losses else None,
         "resumed": checkpoint is not None,
     }
-
-
-def _enter(out: Path, begun: dict[str, Any]) -> tuple[str | None, dict[str, Any]]:
-    """Begin a run in a folder, or find the last whole checkpoint of the one that is there, and what it reached."""
-    path = out / RUN
-    if first_process() and not path.exists():
-        if out.exists() and any(out.iterdir()):
-            raise FileExistsError(f"{out}: there are files already, and no run to go on with; choose another folder")
-        write_whole(path, json.dumps({"schema": SCHEMA, "version": VERSION, **begun}, indent=1) + "\n")
-    elif path.exists():
-        earlier = json.loads(path.read_text())
-        for name, value in begun.items():
-            if earlier.get(name) != value:
-                raise ValueError(
-                    f"{name}: the run in {out} has {earlier.get(name)!r}, got {value!r}; choose another folder"
-                )
-    checkpoints = {int(p.name.rpartition("-")[2]): p for p in out.glob("checkpoint-*[0-9]")}
-    for _, checkpoint in sorted(checkpoints.items(), reverse=True):
-        state = checkpoint / "trainer_state.json"  # written last: without it the save was cut off
-        if state.exists():
-            return str(checkpoint), json.loads(state.read_text())
-    return None, {"global_step": 0, "log_history": []}
-
-
-def first_process() -> bool:
-    """Tell whether this is the only process, or the first that torchrun started."""
-    return os.environ.get("RANK", "0") == "0"
-
-
-def _reporter(callback: type, progress: Progress | None) -> Any:
-    """Return a callback of ``Trainer`` that tells of every loss."""
-
-    def on_log(_: Any, __: Any, state: Any, ___: Any, logs: dict[str, float], **____: Any) -> None:
-        if progress is not None and "loss" in logs and state.is_world_process_zero:
-            progress(state.global_step, state.max_steps, float(logs["loss"]))
-
-    return type("Reporter", (callback,), {"on_log": on_log})()

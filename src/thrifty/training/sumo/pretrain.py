@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ import torch
 
 from thrifty._common.extras import require
 from thrifty._common.files import write_whole
-from thrifty._common.runs import enter_run
+from thrifty._common.runs import Progress, enter_run, reporter
 from thrifty.training.sumo.groups import sumo_param_groups
 from thrifty.training.sumo.optimizer import SUMO
 
@@ -34,8 +34,6 @@ OPTIMIZERS = ("sumo", "galore", "adamw")
 
 #: One document in so many is held out.
 HELD_OUT_EVERY = 100
-
-Progress = Callable[[int, int, float], object]
 
 
 @dataclass(frozen=True)
@@ -157,7 +155,7 @@ def pretrain(
         train_dataset=train,
         eval_dataset=held_out.take(eval_documents),
         optimizers=(optimizer, None),
-        callbacks=[_reporter(transformers.TrainerCallback, progress)],
+        callbacks=[reporter(progress)],
     )
     trainer.remove_callback(transformers.PrinterCallback)
     trainer.train(resume_from_checkpoint=checkpoint)
@@ -253,13 +251,3 @@ def _blocks(files: Sequence[Path], field: str, tokenizer: Any, length: int, *, h
 def _whole(ids: list[int], length: int) -> Iterator[list[int]]:
     for start in range(0, len(ids) - length + 1, length):
         yield ids[start : start + length]
-
-
-def _reporter(callback: type, progress: Progress | None) -> Any:
-    """Return a callback of ``Trainer`` that tells of every loss."""
-
-    def on_log(_: Any, __: Any, state: Any, ___: Any, logs: dict[str, float], **____: Any) -> None:
-        if progress is not None and "loss" in logs and state.is_world_process_zero:
-            progress(state.global_step, state.max_steps, float(logs["loss"]))
-
-    return type("Reporter", (callback,), {"on_log": on_log})()

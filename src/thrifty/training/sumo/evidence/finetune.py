@@ -24,8 +24,8 @@ from thrifty.training.sumo.evidence.language import read_text, schedule
 LENGTH, STEPS, RANK, GAP, HELD_OUT = 128, 16, 8, 200, 8
 
 #: Rates on the matrices, from ``tuning.py``: the best of :data:`GRID` on the validation split, seed 1000.
-RATES = {"SUMO": 3e-4, "GaLore": 1e-3, "AdamW": 1e-4}
-GRID = (1e-4, 3e-4, 1e-3, 3e-3)
+RATES = {"SUMO": 1e-4, "GaLore": 3e-4, "AdamW": 1e-4}
+GRID = (1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 3e-3)
 
 
 def show(ctx: Context, evidence: Evidence) -> None:
