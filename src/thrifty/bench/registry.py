@@ -141,6 +141,38 @@ METHODS: tuple[Method, ...] = (
 }""",
     ),
     Method(
+        name="lrcssm",
+        title="Parallelization of Non-linear State-Space Models: Scaling Up Liquid-Resistance Liquid-Capacitance "
+        "Networks for Efficient Sequence Modeling",
+        room="models",
+        package="thrifty.models.lrcssm",
+        line="A non-linear recurrence solved over the whole sequence at once, with certified stability.",
+        saves="training time of recurrent layers",
+        host="PyTorch, scikit-learn",
+        maturity="beta",
+        exports=(
+            "DiagonalRNN",
+            "LrcSSMClassifier",
+            "LrcSSMModel",
+            "LrcSSMRegressor",
+            "affine_scan",
+        ),
+        extras=("torch",),
+        aliases=("2505.21717", "LrcSSM"),
+        tags=("recurrent", "state space", "GRU", "LSTM", "time series", "DEER", "Newton", "stability", "parallel scan"),
+        carried=("aeon", "pyts"),
+        devices=("cpu", "cuda"),
+        has_cli=True,
+        citation="""@inproceedings{farsang2025parallelization,
+  title     = {Parallelization of Non-linear State-Space Models: Scaling Up Liquid-Resistance Liquid-Capacitance
+               Networks for Efficient Sequence Modeling},
+  author    = {Farsang, Mónika and Hasani, Ramin and Rus, Daniela and Grosu, Radu},
+  booktitle = {Advances in Neural Information Processing Systems},
+  year      = {2025},
+  note      = {arXiv:2505.21717}
+}""",
+    ),
+    Method(
         name="trees",
         title="Improving Decision Trees through the Lens of Parameterized Local Search",
         room="solvers",

@@ -106,8 +106,13 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
             "estimator": type(self).__name__,
             "n_channels_in": self.n_channels_in_,
             "classes": None if classes is None else classes.tolist(),
+            "scaling": self._scaling(),
         }
         write_whole(Path(folder, META), json.dumps(record, indent=1) + "\n", force=True)
+
+    def _scaling(self) -> dict[str, Any]:
+        """Return how values of ``y`` are scaled."""
+        return {}
 
     @classmethod
     def from_pretrained(cls, folder: str | Path) -> Self:
@@ -126,6 +131,8 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
         made.model_, made.n_channels_in_ = model, record["n_channels_in"]
         if record["classes"] is not None:
             made.classes_ = np.array(record["classes"])
+        for name, value in record["scaling"].items():
+            setattr(made, name, np.array(value) if isinstance(value, list) else value)
         return made
 
 
@@ -181,8 +188,9 @@ class LrcSSMClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
 
     def predict(self, X: Any) -> NDArray:
         """Return the most probable class of every sequence."""
-        best: NDArray = self.classes_[self._outputs(X).argmax(-1)] if hasattr(self, "classes_") else self._outputs(X)
-        return best
+        best = self._outputs(X).argmax(-1)
+        found: NDArray = self.classes_[best]
+        return found
 
 
 class LrcSSMRegressor(RegressorMixin, _Estimator):  # type: ignore[misc]
@@ -206,6 +214,11 @@ class LrcSSMRegressor(RegressorMixin, _Estimator):  # type: ignore[misc]
         self.center_, self.scale_ = values.mean(0), np.where(values.std(0) > 0, values.std(0), 1.0)
         coded = ((values - self.center_) / self.scale_).astype(np.float32)
         return self._fit(Sequences(data.X, data.lengths, coded), values.shape[1], "regression", None)
+
+    def _scaling(self) -> dict[str, Any]:
+        return {
+            "center_": self.center_.tolist(), "scale_": self.scale_.tolist(), "single_output_": self.single_output_
+        }  # fmt: skip
 
     def predict(self, X: Any) -> NDArray:
         """Return the predicted values, shaped as ``y`` was."""

@@ -108,7 +108,8 @@ def fit(
         RuntimeError: The loss is no longer finite.
     """
     device = next(model.parameters()).device
-    optimizer = torch.optim.AdamW(model.parameters(), lr=recipe.lr, weight_decay=recipe.weight_decay)
+    fused = not any(p.is_complex() for p in model.parameters())  # one pass over all weights; real ones only
+    optimizer = torch.optim.AdamW(model.parameters(), lr=recipe.lr, weight_decay=recipe.weight_decay, fused=fused)
     scaler = torch.amp.GradScaler(device.type, enabled=recipe.amp == "fp16" and device.type == "cuda")
     fitted, best = Fitted([], [], 0), copy.deepcopy(model.state_dict())
     if checkpoint is not None and checkpoint.exists():
@@ -124,10 +125,10 @@ def fit(
         if validation is None or epoch == 0 or score > fitted.scores[fitted.best_epoch]:
             fitted.best_epoch = epoch
             best = copy.deepcopy(model.state_dict())
-        if progress is not None:
-            progress(epoch + 1, recipe.epochs, loss, score)
         if checkpoint is not None and _first():
             _save(checkpoint, model, optimizer, recipe, fitted, best)
+        if progress is not None:
+            progress(epoch + 1, recipe.epochs, loss, score)
     model.load_state_dict(best)
     model.eval()
     if checkpoint is not None and _first():
@@ -193,7 +194,7 @@ def _epoch(
         nn.utils.clip_grad_norm_(model.parameters(), recipe.clip)
         scaler.step(optimizer)
         scaler.update()
-        total, seen = total + float(loss) * len(rows), seen + len(rows)
+        total, seen = total + float(loss.detach()) * len(rows), seen + len(rows)
     return total / max(1, seen)
 
 

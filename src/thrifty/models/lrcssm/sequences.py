@@ -7,14 +7,13 @@ name through aeon, which downloads them.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
 from numpy.typing import NDArray
-
-from thrifty._common.extras import require
 
 
 @dataclass(frozen=True)
@@ -114,7 +113,10 @@ def read(source: str, split: str | None = None) -> Sequences:
 
 
 def _by_name(name: str, split: str | None) -> Sequences:
-    aeon = require("aeon.datasets", extra="bench")
+    try:
+        aeon: Any = import_module("aeon.datasets")
+    except ModuleNotFoundError as error:
+        raise ImportError(f"{name!r} is loaded by aeon, which is not installed: pip install aeon") from error
     try:
         X, y = aeon.load_classification(name, split=split)
     except Exception as error:  # aeon wraps network failures in errors of its own

@@ -42,7 +42,8 @@ class _Implicit(torch.autograd.Function):
             fused = problem.pull_fused(x, x0, grads[0])
             found = _pull(problem, x, x0, grads[0], parameters) if fused is None else _in_order(fused, parameters)
         if torch.is_grad_enabled():  # create_graph=True
-            found = [None if g is None else _Final.apply(g, x) for g in found]
+            source = next(t for t in (x0, *tensors) if t.requires_grad)
+            found = [None if g is None else _Final.apply(g, source) for g in found]
         return None, None, None, *found
 
 
@@ -52,10 +53,10 @@ def _in_order(fused: tuple[Tensor, Tensor, Tensor], parameters: list[Tensor]) ->
 
 
 class _Final(torch.autograd.Function):
-    """A gradient that depends on the solution, and is not differentiated again."""
+    """A gradient that depends on what the solution came from, and is not differentiated again."""
 
     @staticmethod
-    def forward(ctx: Any, gradient: Tensor, solution: Tensor) -> Tensor:
+    def forward(ctx: Any, gradient: Tensor, source: Tensor) -> Tensor:
         return gradient.clone()
 
     @staticmethod

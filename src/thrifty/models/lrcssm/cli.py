@@ -1,0 +1,243 @@
+"""``thrifty lrcssm``: train and evaluate the network on files of sequences, look at a trained one, time layers."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from thrifty.models.lrcssm.network import LrcSSMModel
+    from thrifty.models.lrcssm.sequences import Sequences
+
+app = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown")
+
+Data = Annotated[str, typer.Option("--data", help="A .npz (X: n × time × channels, y), a .ts file, or uea:NAME.")]
+Model = Annotated[Path, typer.Argument(help="The folder that `train` wrote.", exists=True, file_okay=False)]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON in place of text.")]
+
+LABELS = "labels.json"
+
+
+@app.callback()
+def _lrcssm() -> None:
+    """Non-linear recurrent layers with a diagonal Jacobian, solved over the whole sequence at once.
+
+    `train` fits the paper's network to a file of sequences, `eval` scores it on another, `check` says what is
+    guaranteed of it and how its solves converge, `bench` times one layer on this machine.
+    """
+
+
+@app.command()
+def train(
+    data: Data,
+    out: Annotated[Path, typer.Option(help="Folder for the model; a run that was interrupted there goes on.")],
+    task: Annotated[str, typer.Option(help="classification or regression.")] = "classification",
+    d_model: Annotated[int, typer.Option(help="Width of the network.")] = 64,
+    d_state: Annotated[int, typer.Option(help="State channels of each layer.")] = 64,
+    layers: Annotated[int, typer.Option(help="Blocks.")] = 4,
+    cell: Annotated[str, typer.Option(help="lrc, stc, gru, mgu, lstm, lrc-complex, lrc-linear, lrc-dense.")] = "lrc",
+    rho: Annotated[float | None, typer.Option(help="Certify every Jacobian within ±rho.")] = None,
+    pooling: Annotated[str, typer.Option(help="mean, last or max.")] = "mean",
+    bidirectional: Annotated[bool, typer.Option("--bidirectional", help="Read from both ends.")] = False,
+    dropout: Annotated[float, typer.Option(help="Share dropped while training.")] = 0.0,
+    standardize: Annotated[bool, typer.Option(help="Scale channels by the training data.")] = True,
+    epochs: Annotated[int, typer.Option(help="Passes over the data, at most.")] = 100,
+    lr: Annotated[float, typer.Option(help="Adam's rate.")] = 1e-3,
+    batch: Annotated[int, typer.Option(help="Sequences a step, over all processes.")] = 16,
+    weight_decay: Annotated[float, typer.Option(help="Decoupled weight decay.")] = 0.0,
+    patience: Annotated[int, typer.Option(help="Epochs without a better validation score.")] = 30,
+    validation: Annotated[float, typer.Option(help="Share held out to stop by; 0 trains for all epochs.")] = 0.15,
+    split: Annotated[str | None, typer.Option(help="Of a set by name: train or test.")] = "train",
+    amp: Annotated[str | None, typer.Option(help="bf16 or fp16 for dense layers; recurrences stay in single.")] = None,
+    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    seed: Annotated[int, typer.Option(help="Of weights, split and order.", min=0)] = 0,
+    force: Annotated[bool, typer.Option("--force", help="Replace a model that is there.")] = False,
+) -> None:
+    """Train a classifier or a regressor of sequences.
+
+    `torchrun --no-python --nproc-per-node 8 thrifty lrcssm train ...` makes it data-parallel.
+
+    Example: `thrifty lrcssm train --data signals.npz --out model --d-model 64 --d-state 16 --layers 2`
+    """
+    import numpy as np
+    import torch
+
+    from thrifty._common.files import write_whole
+    from thrifty.models.lrcssm.estimator import build, hold_out
+    from thrifty.models.lrcssm.fitting import Recipe, fit
+    from thrifty.models.lrcssm.sequences import Sequences, read
+
+    if (out / "config.json").exists() and not force:
+        raise FileExistsError(f"{out} holds a model already; choose another folder, or use --force to replace it")
+    found = read(data, split)
+    if found.y is None:
+        raise ValueError(f"--data: {data} holds no labels; expected y beside X")
+    classes: Any = None
+    target: Any
+    if task == "classification":
+        classes, target = np.unique(found.y, return_inverse=True)
+        count = len(classes)
+    else:
+        target = np.asarray(found.y, dtype=np.float32).reshape(len(found), -1)
+        count = target.shape[1]
+    sequences = Sequences(found.X, found.lengths, target)
+    model = build(
+        sequences, count, seed, task=task, d_model=d_model, d_state=d_state, n_layers=layers, cell=cell, rho=rho,
+        pooling=pooling, bidirectional=bidirectional, dropout=dropout, standardize=standardize,
+    )  # fmt: skip
+    recipe = Recipe(epochs, lr, batch, weight_decay=weight_decay, patience=patience, amp=amp, seed=seed)
+    kept, held = hold_out(sequences, validation, seed, target if classes is not None else None)
+    device = _join(device)
+    torch.manual_seed(seed)
+    first = os.environ.get("RANK", "0") == "0"
+
+    def tell(epoch: int, total: int, loss: float, score: float) -> None:
+        if first:
+            typer.echo(f"epoch {epoch} of {total}: loss {loss:.4f}, validation {score:.4f}", err=True)
+
+    fitted = fit(model.to(device), kept, held, recipe, checkpoint=out / "checkpoint.pt", progress=tell)
+    if first:
+        model.cpu().save_pretrained(out)
+        names = None if classes is None else classes.tolist()
+        write_whole(out / LABELS, json.dumps({"classes": names}) + "\n", force=True)
+        what = "loss" if held is None else "validation accuracy" if classes is not None else "validation -MSE"
+        typer.echo(f"{what} {abs(fitted.best_score) if held is None else fitted.best_score:.4f}: {out}")
+
+
+@app.command("eval")
+def evaluate_model(
+    model: Model,
+    data: Data,
+    split: Annotated[str | None, typer.Option(help="Of a set by name: train or test.")] = "test",
+    out: Annotated[Path | None, typer.Option(help="Where to write predictions, as .npy.")] = None,
+    as_json: Json = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
+) -> None:
+    """Score a trained model on a file of sequences; every sequence counts.
+
+    Example: `thrifty lrcssm eval model --data held_out.npz`
+    """
+    import io
+
+    import numpy as np
+
+    from thrifty._common.files import write_whole
+    from thrifty.models.lrcssm.fitting import evaluate, outputs
+    from thrifty.models.lrcssm.sequences import Sequences
+
+    if out is not None and out.exists() and not force:
+        raise FileExistsError(f"{out} already exists; choose another path, or use --force to replace it")
+    network, found, classes = _load(model, data, split)
+    if out is not None:
+        raw = outputs(network, found).numpy()
+        file = io.BytesIO()
+        np.save(file, raw if classes is None else np.array(classes)[raw.argmax(-1)])
+        write_whole(out, file.getvalue(), force=force)
+    if found.y is None:
+        raise ValueError(f"--data: {data} holds no labels to compare with; use --out for predictions")
+    values = found.y.astype(np.float32).reshape(len(found), -1) if classes is None else _codes(found.y, classes)
+    scores = evaluate(network, Sequences(found.X, found.lengths, values))
+    metric = "accuracy" if classes is not None else "mse"
+    result = {"sequences": len(found), "loss": scores["loss"], metric: abs(scores["score"])}
+    typer.echo(json.dumps(result) if as_json else ", ".join(f"{k} {v:.6g}" for k, v in result.items()))
+
+
+@app.command()
+def check(
+    model: Model,
+    data: Annotated[str | None, typer.Option("--data", help="Sequences to look at, as for `train`.")] = None,
+    split: Annotated[str | None, typer.Option(help="Of a set by name: train or test.")] = "test",
+    count: Annotated[int, typer.Option(help="Sequences to look at, at most.", min=1)] = 16,
+    as_json: Json = False,
+) -> None:
+    """Say what is guaranteed of every layer, and with data how its Newton solves converge.
+
+    Example: `thrifty lrcssm check model --data held_out.npz`
+    """
+    import numpy as np
+
+    from thrifty.models.lrcssm.network import LrcSSMModel
+    from thrifty.models.lrcssm.report import examine
+
+    if data is None:
+        network, u = LrcSSMModel.from_pretrained(str(model)), None
+    else:
+        network, found, _ = _load(model, data, split)
+        u = found.rows(np.arange(min(count, len(found)))).X
+    layers = examine(network, u)
+    if as_json:
+        typer.echo(json.dumps([layer.to_dict() for layer in layers]))
+        return
+    for i, layer in enumerate(layers):
+        typer.echo(f"layer {i + 1}: {layer.describe()}")
+
+
+@app.command()
+def bench(
+    d_state: Annotated[int, typer.Option(help="State channels, and width of the input.", min=1)] = 64,
+    batch: Annotated[int, typer.Option(help="Sequences.", min=1)] = 1,
+    length: Annotated[list[int] | None, typer.Option(help="Steps; repeatable.")] = None,
+    cell: Annotated[str, typer.Option(help="The cell.")] = "lrc",
+    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    as_json: Json = False,
+) -> None:
+    """Time one layer, forward and backward, beside nn.GRU: seconds, peak memory, Newton iterations by length.
+
+    `thrifty bench lrcssm` is the whole experiment. Example: `thrifty lrcssm bench --length 1000 --length 10000`
+    """
+    from thrifty.models.lrcssm.lengths import time_lengths
+
+    rows = time_lengths(cell, d_state, batch, length or [256, 1024, 4096], device)
+    if as_json:
+        typer.echo(json.dumps(rows))
+        return
+    table = Table("T", "solver", "ms", "nn.GRU ms", "peak MB", "iterations", box=None, header_style="bold")
+    for row in rows:
+        table.add_row(
+            str(row["T"]), row["solver"], f"{row['ms']:.2f}", f"{row['gru_ms']:.2f}", f"{row['peak'] / 1e6:.1f}",
+            str(row["n_iter"]),
+        )  # fmt: skip
+    Console().print(table)
+
+
+def _load(model: Path, data: str, split: str | None) -> tuple[LrcSSMModel, Sequences, list[Any] | None]:
+    from thrifty.models.lrcssm.network import LrcSSMModel
+    from thrifty.models.lrcssm.sequences import read
+
+    network = LrcSSMModel.from_pretrained(str(model))
+    found = read(data, split)
+    if found.X.shape[2] != network.config.in_channels:
+        raise ValueError(
+            f"--data: the model reads {network.config.in_channels} channels, {data} has {found.X.shape[2]}"
+        )
+    labels = model / LABELS
+    classes = json.loads(labels.read_text())["classes"] if labels.exists() else None
+    return network, found, classes
+
+
+def _codes(y: Any, classes: list[Any]) -> Any:
+    import numpy as np
+
+    known = {str(name): code for code, name in enumerate(classes)}
+    if unknown := sorted({str(label) for label in y} - set(known)):
+        raise ValueError(f"--data: the label {unknown[0]!r} was not in training; known are {', '.join(known)}")
+    return np.array([known[str(label)] for label in y])
+
+
+def _join(device: str) -> str:
+    """Join the other processes where torchrun started several, and return this one's device."""
+    import torch
+
+    if device.startswith("cuda") and not torch.cuda.is_available():
+        raise ValueError("--device: torch finds no CUDA device on this machine; use --device cpu")
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        torch.distributed.init_process_group("nccl" if device.startswith("cuda") else "gloo")
+        if device == "cuda":
+            device = f"cuda:{os.environ.get('LOCAL_RANK', '0')}"
+    return device

@@ -1,0 +1,178 @@
+"""Time of one layer, forward and backward, its growth with the length, iterations, memory and depth."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from itertools import islice
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from thrifty.bench.claims import Measurement
+from thrifty.bench.context import Context
+from thrifty.bench.data import timeseries
+from thrifty.bench.evidence import Evidence, Plot, Series
+from thrifty.bench.memory import allocated_peak
+from thrifty.bench.timing import Timing, threads
+from thrifty.models.lrcssm import DiagonalRNN, Levels, affine_scan, rivals
+from thrifty.models.lrcssm.evidence.accuracy import Gates
+from thrifty.models.lrcssm.lengths import both_ways
+
+AUTO, NEWTON = "LrcSSM (auto)", "LrcSSM (Newton)"
+D, T = 64, 1024
+
+
+def show(ctx: Context, evidence: Evidence, gates: Gates, difference: float) -> None:
+    """Record every claim about time, scaling and memory."""
+    exact = ([difference], [0.0])
+    for batch in (1, 4):
+        ctx.progress(batch, 5, f"one layer, {batch} sequences of {T} steps")
+        timings = _time(ctx, batch)
+        _rows(ctx, evidence, timings, batch)
+        suffix = "" if batch == 1 else "-batch"
+        seconds = {name: timing.seconds for name, timing in timings.items()}
+        if "nn.GRU" in gates:
+            for claim, ours in (("vs-gru", AUTO), ("vs-gru-newton", NEWTON)):
+                ratio = seconds["nn.GRU"].over(seconds[ours])
+                evidence.measured(claim + suffix, ratio, gate=gates["nn.GRU"], reason=_solver(ours))
+        if "Python loop" in seconds:
+            ratio = seconds["Python loop"].over(seconds[NEWTON])
+            evidence.measured("vs-loop" + suffix, ratio, gate=exact)
+        if batch == 1 and "LRU" in gates:
+            limit = _distance(ctx, seconds[AUTO].median)
+            evidence.measured("vs-linear", seconds[AUTO].over(seconds["LRU"]), gate=gates["LRU"], limit=limit)
+    _lengths(ctx, evidence)
+    _iterations(evidence)
+    _memory(evidence, exact, ctx.device)
+    _depth(evidence)
+
+
+def _layers(ctx: Context, batch: int) -> dict[str, nn.Module]:
+    with torch.random.fork_rng():
+        torch.manual_seed(ctx.seed)
+        auto, newton = DiagonalRNN("lrc", D, D), DiagonalRNN("lrc", D, D, solver="newton")
+        layers: dict[str, nn.Module] = {
+            AUTO: auto,
+            NEWTON: newton,
+            "nn.GRU": nn.GRU(D, D, batch_first=True),
+            "LRU": rivals.LRU(D, D),
+        }
+        if ctx.full or batch == 1:
+            layers["Python loop"] = rivals.Loop(newton.cell)  # type: ignore[arg-type]
+        if ctx.full:
+            layers |= {
+                "nn.LSTM": nn.LSTM(D, D, batch_first=True),
+                "S5": rivals.S5(D, D),
+                "minGRU": rivals.MinGRU(D, D),
+                "GruSSM": DiagonalRNN("gru", D, D),
+            }
+    return layers
+
+
+def _time(ctx: Context, batch: int) -> dict[str, Timing]:
+    u = torch.randn(batch, T, D, generator=torch.Generator().manual_seed(ctx.seed)).to(ctx.device)
+    calls = {name: both_ways(layer.to(ctx.device), u) for name, layer in _layers(ctx, batch).items()}
+    return ctx.time(calls, repeats=7 if ctx.full else 2, at_most=40.0 if ctx.full else 1.0)
+
+
+def _rows(ctx: Context, evidence: Evidence, timings: dict[str, Timing], batch: int) -> None:
+    for name, timing in timings.items():
+        metrics = {
+            "forward and backward": timing.seconds,
+            "threads": Measurement.of(timing.threads, "threads", timed=True),
+        }
+        evidence.row(name, metrics, workload=f"one layer, B = {batch}, T = {T}, D = {D}")
+
+
+def _solver(name: str) -> str:
+    return "solver: Newton" if name == NEWTON else "solver: in order, compiled (CPU); Newton in tiles (GPU)"
+
+
+def _distance(ctx: Context, seconds: float) -> str:
+    """How far the layer is from moving its bytes and multiplying its matrices at the machine's best."""
+    moved = 12 * T * D * 4 / (1e9 * ctx.ceilings["bandwidth"].median)
+    multiplied = 3 * 2 * T * D * 2 * D / (1e9 * ctx.ceilings["flops"].median)
+    return f"{seconds / (moved + multiplied):.1f} times its bytes at full bandwidth plus its products at full rate"
+
+
+def _lengths(ctx: Context, evidence: Evidence) -> None:
+    """Time against length; the exponent is the slope of a straight line through the logarithms."""
+    lengths = (1024, 4096, 16384)
+    layer = DiagonalRNN("lrc", D, D).to(ctx.device)
+    newton = DiagonalRNN("lrc", D, D, solver="newton").to(ctx.device)
+    gru = nn.GRU(D, D, batch_first=True).to(ctx.device)
+    calls: dict[str, Callable[[], object]] = {}
+    for t in lengths:
+        u = torch.randn(1, t, D, generator=torch.Generator().manual_seed(ctx.seed)).to(ctx.device)
+        calls[f"{AUTO}, {t}"], calls[f"{NEWTON}, {t}"] = both_ways(layer, u), both_ways(newton, u)
+        if ctx.full:
+            calls[f"nn.GRU, {t}"] = both_ways(gru, u)
+    timings = ctx.time(calls, repeats=5 if ctx.full else 3, at_most=60.0 if ctx.full else 2.0)
+    names = (AUTO, NEWTON, "nn.GRU") if ctx.full else (AUTO, NEWTON)
+    series = []
+    for name in names:
+        rounds = list(zip(*(timings[f"{name}, {t}"].seconds.values for t in lengths), strict=True))
+        slopes = [float(np.polyfit(np.log(lengths), np.log(times), 1)[0]) for times in rounds]
+        median = [timings[f"{name}, {t}"].seconds.median for t in lengths]
+        series.append(Series(name, tuple(map(float, lengths)), tuple(median)))
+        metrics = {f"T = {t}": timings[f"{name}, {t}"].seconds for t in lengths}
+        exponent = Measurement.of(slopes, "exponent", timed=True)
+        evidence.row(name, {"exponent": exponent, **metrics}, workload="time by length, B = 1")
+        if name == AUTO:
+            evidence.measured("linear-in-T", exponent)
+    evidence.plot(Plot("Forward and backward by length", "line", "T", "s", tuple(series), log_x=True, log_y=True))
+
+
+def signal(longest: int, channels: int = 8) -> Tensor:
+    """Return real pressure series one after the other, each standardised, as one long sequence of several channels."""
+    train, _ = timeseries.load("PigCVP")
+    rows = [(x[0] - x[0].mean()) / (x[0].std() + 1e-6) for x in islice(train.X, 80)]
+    each = -(-longest // len(rows[0]))
+    columns = [np.concatenate(rows[i * each : (i + 1) * each])[:longest] for i in range(channels)]
+    return torch.from_numpy(np.stack(columns, axis=1)).unsqueeze(0)
+
+
+@torch.no_grad()
+def _iterations(evidence: Evidence) -> None:
+    """Newton iterations on real signals of growing length, all steps at once."""
+    u, counts = signal(16384), {}
+    for factor in (1, 4):
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            layer = DiagonalRNN("lrc", u.shape[2], D, solver="newton", chunk=u.shape[1])
+        for parameter in layer.parameters():
+            parameter.mul_(factor)
+        for t in (64, 256, 1024, 4096, 16384):
+            counts[factor, t] = int(layer(u[:, :t], return_info=True)[2].n_iter.max())
+        metrics = {f"T = {t}": Measurement.of(counts[factor, t], "iterations") for f, t in counts if f == factor}
+        evidence.row(NEWTON, metrics, workload=f"iterations on real signals, weights × {factor}")
+    ratios = [
+        max(c for (f, _), c in counts.items() if f == factor) / min(c for (f, _), c in counts.items() if f == factor)
+        for factor in (1, 4)
+    ]
+    evidence.measured("iterations-flat", Measurement.of(max(ratios), "ratio"))
+
+
+def _memory(evidence: Evidence, exact: tuple[list[float], list[float]], device: str) -> None:
+    steps, shares = 4096, {}
+    u = torch.randn(1, steps, D).to(device)
+    for name, solver in ((AUTO, "auto"), (NEWTON, "newton")):
+        layer = DiagonalRNN("lrc", D, D, solver=solver).to(device)  # type: ignore[arg-type]
+        both_ways(layer, u)()  # gradients exist from here on
+        with threads(1):
+            peak = allocated_peak(both_ways(layer, u), device=device)
+        shares[name] = peak / (12 * steps * D * 4)
+        metrics = {"peak": Measurement.of(peak / 1e6, "MB"), "of 12 numbers": Measurement.of(shares[name], "ratio")}
+        evidence.row(name, metrics, workload=f"memory, T = {steps}, B = 1")
+    evidence.measured("memory", Measurement.of(shares[AUTO], "ratio"), gate=exact)
+
+
+def _depth(evidence: Evidence) -> None:
+    worst = 0.0
+    for t in (64, 1000, 1024, 16384):
+        levels = Levels()
+        affine_scan(torch.ones(1, t, 1), torch.ones(1, t, 1), backend="tree", levels=levels)
+        worst = max(worst, levels.count / (2 * math.ceil(math.log2(t))))
+    evidence.measured("depth", Measurement.of(worst, "ratio"))

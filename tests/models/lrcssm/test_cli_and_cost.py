@@ -1,0 +1,113 @@
+"""The command line on real files, and what the adviser is told."""
+
+import json
+
+import numpy as np
+import pytest
+
+from thrifty._common.ledger import Resource, Workload
+from thrifty.cli import main
+from thrifty.models.lrcssm.cost import predict
+
+
+def run(capsys, *words):
+    with pytest.raises(SystemExit) as ended:
+        main(["lrcssm", *map(str, words)])
+    out, err = capsys.readouterr()
+    return ended.value.code, out, err
+
+
+@pytest.fixture
+def files(tmp_path):
+    rng = np.random.default_rng(0)
+    y = np.arange(40) % 2
+    X = rng.standard_normal((40, 30, 2))
+    X[y == 1, :, 0] += 1.5 * np.sin(np.arange(30) / 3)
+    np.savez(tmp_path / "train.npz", X=X[:30], y=np.array(["no", "yes"])[y[:30]])
+    np.savez(tmp_path / "test.npz", X=X[30:], y=np.array(["no", "yes"])[y[30:]])
+    return tmp_path
+
+
+SMALL = ("--d-model", 8, "--d-state", 8, "--layers", 1, "--epochs", 8, "--lr", 1e-2)
+
+
+def test_train_eval_check(capsys, files):
+    model = files / "model"
+    code, out, err = run(capsys, "train", "--data", files / "train.npz", "--out", model, "--rho", 0.99, *SMALL)
+    assert code == 0, err
+    assert "validation accuracy" in out
+    assert "epoch 8 of 8: loss" in err
+    code, out, err = run(
+        capsys, "eval", model, "--data", files / "test.npz", "--json", "--out", files / "predicted.npy"
+    )
+    assert code == 0, err
+    found = json.loads(out)
+    predicted = np.load(files / "predicted.npy")
+    with np.load(files / "test.npz") as held:
+        assert found["accuracy"] == pytest.approx(np.mean(predicted == held["y"]))
+    assert found["sequences"] == 10
+    code, out, err = run(capsys, "check", model, "--data", files / "test.npz")
+    assert code == 0, err
+    assert "certified: every step's Jacobian lies in [-0.99, 0.99]" in out
+    assert "iterations at most" in out
+    code, out, _ = run(capsys, "check", model, "--json")
+    assert json.loads(out)[0]["certified"] is True
+    code, _, err = run(capsys, "train", "--data", files / "train.npz", "--out", model, *SMALL)
+    assert code == 2
+    assert "holds a model already" in err
+
+
+def test_regression(capsys, files):
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((30, 20, 2))
+    np.savez(files / "r.npz", X=X, y=X.mean((1, 2)))
+    code, out, err = run(
+        capsys, "train", "--data", files / "r.npz", "--out", files / "r", "--task", "regression", *SMALL
+    )
+    assert code == 0, err
+    assert "-MSE" in out
+    code, out, err = run(capsys, "eval", files / "r", "--data", files / "r.npz", "--json")
+    assert json.loads(out)["mse"] < 1
+
+
+def test_a_layer_is_timed(capsys):
+    code, out, err = run(capsys, "bench", "--length", 64, "--d-state", 8, "--json")
+    assert code == 0, err
+    (row,) = json.loads(out)
+    assert row["solver"] == "sequential (compiled)"
+    assert row["ms"] > 0
+    assert row["peak"] > 0
+
+
+def test_mistakes_are_one_line(capsys, files):
+    np.savez(files / "bare.npz", X=np.zeros((4, 5, 2)))
+    np.savez(files / "wide.npz", X=np.zeros((4, 5, 3)), y=np.arange(4))
+    np.savez(files / "other.npz", X=np.zeros((4, 5, 2)), y=np.array(["a"] * 4))
+    run(capsys, "train", "--data", files / "train.npz", "--out", files / "m", *SMALL[:-4], "--epochs", 1)
+    for words, message in (
+        (("train", "--data", files / "nothing.npz", "--out", files / "x"), "nothing.npz"),
+        (("train", "--data", files / "bare.npz", "--out", files / "x"), "holds no labels"),
+        (("train", "--data", files / "train.npz", "--out", files / "x", "--rho", 2), "rho: expected a bound in (0, 1]"),
+        (("train", "--data", files / "train.npz", "--out", files / "x", "--cell", "lru"), "cell: expected one of"),
+        (("train", "--data", files / "train.npz", "--out", files / "x", "--lr", 0), "lr: expected a number above 0"),
+        (("eval", files / "m", "--data", files / "wide.npz"), "the model reads 2 channels"),
+        (("eval", files / "m", "--data", files / "other.npz"), "the label 'a' was not in training"),
+        (("bench", "--length", 0), "expected at least 1 step"),
+    ):
+        code, _, err = run(capsys, *words)
+        assert code == 2, words
+        assert message in err
+        assert err.splitlines()[-1].startswith("error:"), err
+
+
+def test_what_the_adviser_is_told():
+    facts = {"steps_per_sequence": 1000, "state": 64, "batch": 4, "layers": 2}
+    delta = predict(Workload("sequence classification", facts))
+    assert delta.total(Resource.ACTIVATIONS) == -4 * 2 * 4 * 1000 * 64
+    assert delta.total(Resource.FLOPS) < 0
+    assert "dependent steps" in delta.preconditions[0]
+    lstm = predict(Workload("sequence classification", {**facts, "rnn": "lstm"}))
+    assert lstm.total(Resource.ACTIVATIONS) == 3 * delta.total(Resource.ACTIVATIONS)
+    assert not predict(Workload("tabular classification", {})).applies
+    with pytest.raises(ValueError, match="'rnn' must be one of gru, lstm"):
+        predict(Workload("sequence classification", {**facts, "rnn": "mamba"}))
