@@ -7,6 +7,7 @@ sections 3.2 and 3.3.
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -162,7 +163,7 @@ def reduce_by_score(
         known = replace(tokens, position=place, size=torch.ones_like(place, dtype=torch.float32), shape=None)
         return torch.cat(head, dim=1), known, (kept, low)
     weight, size = _shares(tokens, kept, window, update, torch.promote_types(x.dtype, torch.float32))
-    means = _weighted_means(weight, x[:, first:])
+    means = weighted_means(weight, x[:, first:])
     if dc_embedding is not None:
         means = means + dc_embedding.to(means.dtype)
     known = replace(
@@ -199,12 +200,13 @@ def _shares(
     return torch.where(total > 0, inside / total.clamp(min=1e-12), everything[:, None, :]), size
 
 
-def _weighted_means(
+def weighted_means(
     weight: Float[Tensor, "batch cells n"], x: Float[Tensor, "batch n d"]
 ) -> Float[Tensor, "batch cells d"]:
     """Return the weighted means in x's precision, summed in float32 at least, whatever autocast is on."""
-    with torch.autocast(x.device.type, enabled=False):
-        wide = torch.promote_types(x.dtype, torch.float32)
+    wide = torch.promote_types(x.dtype, torch.float32)
+    whole = nullcontext() if x.device.type == "meta" else torch.autocast(x.device.type, enabled=False)
+    with whole:
         return (weight.to(wide) @ x.to(wide)).to(x.dtype)
 
 

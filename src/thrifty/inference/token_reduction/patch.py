@@ -242,7 +242,10 @@ def _install(reduction: TokenReduction, restored: Restoring | None) -> None:
     reduction._hooks.append(host.patches.register_forward_hook(run.images_came))
     if host.kind == "transformers":
         for module in reduction.model.modules():
-            if hasattr(module, "config") and hasattr(module, "save_pretrained"):
+            outer = any(
+                part is host.trunk for part in module.modules()
+            )  # inside, transformers hands on masks of its own
+            if outer and hasattr(module, "config") and hasattr(module, "save_pretrained"):
                 reduction._hooks.append(module.register_forward_pre_hook(_refuse_attentions, with_kwargs=True))
     else:
         reduction._hooks.append(host.patches.register_forward_pre_hook(reduction._take_over_checkpointing))

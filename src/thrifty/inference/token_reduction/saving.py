@@ -5,16 +5,21 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import nn
 
 from thrifty._common.extras import require
 from thrifty._common.files import write_whole
 from thrifty.inference.token_reduction.config import config_from_json
 
+if TYPE_CHECKING:
+    from thrifty.inference.token_reduction.patch import TokenReduction
+
 SETTING = "token_reduction.json"
 WEIGHTS = "model.safetensors"
+ADDED = "token_reduction.safetensors"
 
 
 def save_reduced(model: nn.Module, folder: Path, **kwargs: Any) -> None:
@@ -34,14 +39,16 @@ def save_reduced(model: nn.Module, folder: Path, **kwargs: Any) -> None:
         raise ValueError("model: no token reduction is in force; call reduce_tokens first")
     folder = Path(folder)
     own: Any = getattr(type(model), "save_pretrained", None)
-    if own is not None:
-        own(model, folder, **kwargs)
+    safe = require("safetensors.torch", extra="vision")
+    if own is not None:  # its files stay a plain model's; what the reduction added lies beside them
+        plain = {name: tensor for name, tensor in model.state_dict().items() if ".freq_" not in name}
+        own(model, folder, **({"state_dict": plain} | kwargs))
+        write_whole(folder / ADDED, safe.save(_added(reduction)), force=True)
         write_whole(folder / SETTING, reduction.config.to_json(), force=True)
         return
     force = bool(kwargs.pop("force", False))
-    save = require("safetensors.torch", extra="vision").save
     state = {name: tensor.detach().contiguous() for name, tensor in model.state_dict().items()}
-    write_whole(folder / WEIGHTS, save(state, {"format": "pt"}), force=force)
+    write_whole(folder / WEIGHTS, safe.save(state, {"format": "pt"}), force=force)
     write_whole(folder / SETTING, reduction.config.to_json(), force=force)
 
 
@@ -68,14 +75,29 @@ def load_reduced(make: Callable[..., nn.Module] | nn.Module, folder: str | os.Pa
     folder = Path(folder)
     config = config_from_json((folder / SETTING).read_text(encoding="utf-8"))
     model: Any = make if isinstance(make, nn.Module) else make.from_pretrained(folder)  # type: ignore[attr-defined]
-    reduce_tokens(model, config, **kwargs)
-    held: dict[str, Any] = {}
-    for path in sorted(folder.glob("*.safetensors")):
-        held |= require("safetensors.torch", extra="vision").load_file(path)
+    reduction = reduce_tokens(model, config, **kwargs)
+    safe = require("safetensors.torch", extra="vision")
     if not isinstance(make, nn.Module):
-        held = {name: tensor for name, tensor in held.items() if ".freq_" in name}
-    missing, unexpected = model.load_state_dict(held, strict=False)
-    lacking = [name for name in missing if isinstance(make, nn.Module) or ".freq_" in name]
-    if lacking or unexpected:
-        raise ValueError(f"folder: {folder} lacks {lacking[:3]} and has {list(unexpected)[:3]} too many for this model")
+        added = safe.load_file(folder / ADDED)
+        ours = _added(reduction)
+        if {name: w.shape for name, w in added.items()} != {name: w.shape for name, w in ours.items()}:
+            raise ValueError(f"folder: {folder / ADDED} does not fit its setting: {sorted(set(added) ^ set(ours))[:3]}")
+        with torch.no_grad():
+            for name, w in ours.items():
+                w.copy_(added[name])
+        return model
+    try:
+        model.load_state_dict(safe.load_file(folder / WEIGHTS))
+    except RuntimeError as error:  # torch's word for names and shapes that differ
+        raise ValueError(f"folder: the weights in {folder} are not this model's: {error}") from error
     return model
+
+
+def _added(reduction: TokenReduction) -> dict[str, torch.Tensor]:
+    """Return the parameters that a reduction added, under the number of their block."""
+    return {
+        f"blocks.{index}.{name}": w.detach()
+        for index, block in enumerate(reduction.host.blocks)
+        for name, w in block.named_parameters(recurse=False)
+        if name.startswith("freq_")
+    }

@@ -45,7 +45,7 @@ CLAIMS = (
     ),
     Claim(
         id="fidelity-at-half",
-        text="Half the tokens kept in three layers, untrained: the class token stays nearer than with any rival (photos).",
+        text="Half the tokens kept in three layers, untrained: the class token stays nearer than with any rival.",
         about="fidelity",
         unit="cosine",
         contenders=(OURS, TOME, EVIT, RANDOM),
@@ -133,7 +133,7 @@ def run(ctx: Context) -> Evidence:
     )
     counts.show(evidence)
     ctx.progress(1, 6, "fidelity on photographs")
-    cosines = fidelity.show(ctx, evidence, photographs(24 if ctx.full else 6, ctx), "photographs")
+    cosines = fidelity.show(ctx, evidence, photographs(24 if ctx.full else 4, ctx), "photographs")
     ctx.progress(2, 6, "time")
     speed.show(ctx, evidence, cosines)
     if ctx.full:

@@ -7,6 +7,7 @@ from torch import Tensor
 from thrifty.bench.claims import Measurement
 from thrifty.bench.context import Context
 from thrifty.bench.evidence import Evidence, Plot, Series
+from thrifty.bench.timing import threads
 from thrifty.inference.token_reduction.analyze import Analysis, analyze_tokens
 from thrifty.inference.token_reduction.evidence.images import backbone
 
@@ -15,7 +16,8 @@ NAMES = {"base": "the model as it is", "frequency": "ours", "tome": "ToMe", "evi
 
 def show(ctx: Context, evidence: Evidence, x: Tensor) -> None:
     """Analyse the ViT-S/14 as it is and under every method at keep 0.7."""
-    found = analyze_tokens(backbone(ctx), x, tuple(NAMES), keep=0.7)
+    with threads(1):
+        found = analyze_tokens(backbone(ctx), x, tuple(NAMES), keep=0.7)
     rows(evidence, found, "ViT-S/14 without training, last layer")
     last = {name: found.column(name, "hf_ratio")[-1] for name in NAMES}
     gap = last["frequency"] - max(last[name] for name in ("tome", "evit", "pool"))

@@ -16,7 +16,7 @@ from torch import Tensor
 from thrifty.inference.token_reduction.attention import class_token_score
 from thrifty.inference.token_reduction.config import EViTConfig, tokens_kept
 from thrifty.inference.token_reduction.hosts import Block, Heads, attend
-from thrifty.inference.token_reduction.partition import Stage, Tokens, highest, refuse_nonfinite, take
+from thrifty.inference.token_reduction.partition import Stage, Tokens, highest, refuse_nonfinite, take, weighted_means
 
 
 class EViTReducer:
@@ -62,9 +62,7 @@ class EViTReducer:
         if self.config.fuse:
             weight = score.gather(1, low)
             weight = weight / weight.sum(dim=1, keepdim=True).clamp(min=1e-12)
-            with torch.autocast(x.device.type, enabled=False):
-                wide = torch.promote_types(x.dtype, torch.float32)
-                parts.append((weight[:, None, :].to(wide) @ take(behind, low).to(wide)).to(x.dtype))
+            parts.append(weighted_means(weight[:, None, :], take(behind, low)))
             sizes.append(tokens.size.gather(1, low).sum(dim=1, keepdim=True))
         out = torch.cat(parts, dim=1)
         known = replace(tokens, size=torch.cat(sizes, dim=1), shape=None)
