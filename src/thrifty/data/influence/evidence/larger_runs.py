@@ -17,8 +17,8 @@ from thrifty.data.influence.evidence.comparison import CONTENDERS, EXACT, OURS, 
 
 
 def show_encoder(ctx: Context, evidence: Evidence) -> None:
-    """Three seeds of the encoder."""
-    runs = _runs(ctx, evidence, "encoder", 3, partial(workloads.encoder_scene, data=ctx.data))
+    """Two seeds of the encoder."""
+    runs = _runs(ctx, evidence, "encoder", 2, partial(workloads.encoder_scene, data=ctx.data))
     if not runs:
         return
     ours, rds, random = (runs[name] for name in (OURS, RDS, RANDOM))
@@ -29,8 +29,8 @@ def show_encoder(ctx: Context, evidence: Evidence) -> None:
 
 
 def show_smollm2(ctx: Context, evidence: Evidence) -> None:
-    """Two seeds of SmolLM2."""
-    runs = _runs(ctx, evidence, "smollm2", 2, partial(workloads.smollm2_scene, data=ctx.data))
+    """One seed of SmolLM2."""
+    runs = _runs(ctx, evidence, "smollm2", 1, partial(workloads.smollm2_scene, data=ctx.data))
     if not runs:
         return
     evidence.measured("smollm2-order", Measurement.of(differences(runs[OURS], runs[RANDOM]), "nats"))

@@ -19,10 +19,14 @@ from thrifty.data.influence.evidence.comparison import CONTENDERS, EXACT, OURS, 
 
 #: Learning rates of fine-tuning. Bytes: each contender's own, by ``tuning.tune``; else one for all, set beforehand.
 RATES: Mapping[str, Mapping[str, float]] = {
-    "bytes": {EXACT: 1e-3, OURS: 3e-4, RDS: 1e-3, RANDOM: 3e-4},
+    "bytes": {EXACT: 1e-3, OURS: 1e-3, RDS: 1e-3, RANDOM: 3e-4},
     "encoder": dict.fromkeys(CONTENDERS, 1e-4),
     "smollm2": dict.fromkeys(CONTENDERS, 3e-4),
 }
+
+
+#: Of larger models, gradients are compared on so many coordinates, drawn at random.
+SAMPLED: Mapping[str, Any] = {"mask_numel": 65_536, "projection": None}
 
 
 @cache
@@ -60,7 +64,7 @@ def replace_rates(scene: Scene, rate: float) -> Scene:
     return replace(scene, lr=dict.fromkeys(scene.lr, rate))
 
 
-def encoder_scene(seed: int, *, pool: int = 150, landmarks: int = 64, data: Path | None = None) -> Scene:
+def encoder_scene(seed: int, *, pool: int = 100, landmarks: int = 40, data: Path | None = None) -> Scene:
     """Sentiment of tweets, from a pool of all domains; the encoder's last two blocks and a new head are trained."""
     drawn = domains.draw(seed, pool=pool, data=data)
     with torch.random.fork_rng():
@@ -82,7 +86,7 @@ def encoder_scene(seed: int, *, pool: int = 150, landmarks: int = 64, data: Path
     return Scene(
         start.model, start.optimizer, pool_rows, rows(drawn.target), rows(drawn.test),
         JVPEmbedding(num_blocks=3, num_tangents=2), landmarks, k=len(pool_rows) // 10, steps=20,
-        lr=dict(RATES["encoder"]), seed=seed, settings={"grad_dim": 8192},
+        lr=dict(RATES["encoder"]), seed=seed, settings=dict(SAMPLED),
     )  # fmt: skip
 
 
@@ -91,7 +95,7 @@ def _smollm2() -> tuple[Any, Any]:
     return smollm2.load()
 
 
-def smollm2_scene(seed: int, *, pool: int = 60, landmarks: int = 24, test: int = 48, data: Path | None = None) -> Scene:
+def smollm2_scene(seed: int, *, pool: int = 40, landmarks: int = 20, test: int = 32, data: Path | None = None) -> Scene:
     """Tweets for SmolLM2-135M; the feed-forward outputs of its last six blocks are trained."""
     drawn = domains.draw(seed, pool=pool, test=test, data=data)
     model, tokenizer = _smollm2()
@@ -107,6 +111,6 @@ def smollm2_scene(seed: int, *, pool: int = 60, landmarks: int = 24, test: int =
     start = warm_up(model, [pool_rows[i] for i in some], steps=4, lr=1e-4, batch_size=8, seed=seed)
     return Scene(
         start.model, start.optimizer, pool_rows, rows(drawn.target[:8]), rows(drawn.test),
-        JVPEmbedding(num_blocks=4, num_tangents=2), landmarks, k=len(pool_rows) // 8, steps=8,
-        lr=dict(RATES["smollm2"]), seed=seed, settings={"grad_dim": 8192, "batch_size": 8},
+        JVPEmbedding(num_blocks=4, num_tangents=2), landmarks, k=len(pool_rows) // 8, steps=6,
+        lr=dict(RATES["smollm2"]), seed=seed, settings={**SAMPLED, "batch_size": 8},
     )  # fmt: skip
