@@ -141,7 +141,7 @@ def test_a_sequence_does_not_depend_on_its_neighbours():
 
 def stiff(factor=40.0):
     torch.manual_seed(0)
-    cell = LRCCell(3, 16, dtype=torch.float64)
+    cell = LRCCell(3, 16, init="reference", dtype=torch.float64)
     with torch.no_grad():
         for parameter in cell.parameters():
             parameter.mul_(factor)

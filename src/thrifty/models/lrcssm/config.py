@@ -39,7 +39,8 @@ class LrcSSMConfig:
         input_synapse: Of LRC cells.
         elastance_input: Of LRC cells.
         dt: Step in (0, 1].
-        init: Of dense layers: ``"standard"``, or ``"reference"`` as in the authors' code (fan of the wrong axis).
+        init: ``"standard"``, or ``"reference"`` as in the authors' code: dense layers with the fan of the wrong axis,
+            LRC cells with every parameter in ±1/√D.
         solver: As in :class:`DiagonalRNN`.
         tol: Likewise.
         max_iter: Likewise.

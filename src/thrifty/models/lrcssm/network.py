@@ -38,7 +38,7 @@ class LrcSSMBlock(nn.Module):
             ``output_size``.
         dropout: Share of activations dropped before the residual.
         affine: Let layer norms have weights.
-        init: Of dense layers.
+        init: Of dense layers and LRC cells.
         options: Of :class:`DiagonalRNN`.
 
     Example:
@@ -60,6 +60,8 @@ class LrcSSMBlock(nn.Module):
     ) -> None:
         super().__init__()
         named = isinstance(cell, str)
+        if cell in {"lrc", "stc", "ltc"}:
+            options = {"init": init, **options}
         self.rnn = DiagonalRNN(cell, d_model, d_state, **options) if named else cell
         width: int = self.rnn.output_size  # type: ignore[union-attr, assignment]
         self.norm, self.post = (nn.LayerNorm(d_model, elementwise_affine=affine) for _ in range(2))

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from thrifty.models.lrcssm.cells import certified
-from thrifty.models.lrcssm.cells.base import DiagonalCell, one_of, uniform
+from thrifty.models.lrcssm.cells.base import DiagonalCell, Initialisation, one_of, uniform
 
 Elastance = Literal["asymmetric", "symmetric", "constant"]
 Synapse = Literal["post", "pre"]
@@ -47,6 +47,9 @@ class LRCCell(DiagonalCell):
         state_dependent_A: Let σ(f) and ε depend on the state.
         state_dependent_b: Let tanh(z) depend on the state. False needs ``state_dependent_A=False``: the recurrence is
             then linear.
+        init: ``"standard"``: synapses that see the input (slopes of order one, a drive of unit variance) and elastances
+            for time constants from one to about a hundred steps; ``"reference"``: every parameter uniform in ±1/√D, as
+            in the authors' code, from which the state hardly reads the input at first.
         dt: Step in (0, 1].
         rho: Certify ``|∂x⁺/∂x| ≤ rho`` for every state within the bound and every input; ``None`` does not.
         device: As in torch's layers.
@@ -75,6 +78,7 @@ class LRCCell(DiagonalCell):
         saturating: bool = True,
         state_dependent_A: bool = True,
         state_dependent_b: bool = True,
+        init: Initialisation = "standard",
         dt: float = 1.0,
         rho: float | None = None,
         device: Any = None,
@@ -84,6 +88,7 @@ class LRCCell(DiagonalCell):
         one_of("elastance", elastance, Elastance)
         one_of("elastance_sign", elastance_sign, Sign)
         one_of("input_synapse", input_synapse, Synapse)
+        one_of("init", init, Initialisation)
         if elastance == "constant" and elastance_input:
             raise ValueError("elastance_input: a constant elastance reads nothing; expected False")
         if state_dependent_A and not state_dependent_b:
@@ -98,6 +103,8 @@ class LRCCell(DiagonalCell):
         self.elastance_input, self.saturating = elastance_input, saturating
         self.state_dependent_A, self.state_dependent_b = state_dependent_A, state_dependent_b
         self._make_parameters(device=device, dtype=dtype)
+        if init == "standard":
+            self._widen()
 
     def _make_parameters(self, **factory: Any) -> None:
         n, D, bound = self.input_size, self.hidden_size, 1 / math.sqrt(self.hidden_size)
@@ -124,6 +131,21 @@ class LRCCell(DiagonalCell):
             self.kappa = vector()
         if self.elastance_input:
             self.W_e = uniform((D, n), bound, **factory)
+
+    @torch.no_grad()
+    def _widen(self) -> None:
+        """Go from the reference initialisation to one whose state reads the input, at many time constants."""
+        n, D = self.input_size, self.hidden_size
+        unit = math.sqrt(D)  # times this, a parameter is uniform in (−1, 1)
+        narrow = unit / math.sqrt(n)
+        factors = {"m": unit, "s": 3 * unit, "W": narrow, "H": 6 * narrow, "a": unit, "e": unit}
+        factors |= {"A_u": 3 * narrow, "k_u": 3 * unit}
+        for name, factor in factors.items():
+            parameter = getattr(self, name, None)
+            if parameter is not None:
+                parameter.mul_(factor)
+        if self.elastance != "constant":
+            self.beta.copy_(torch.linspace(-4, 1, D))
 
     def precompute(self, u: Float[Tensor, "... n"]) -> tuple[Tensor, ...]:
         """Return (F, Z and ε_u of every step, side by side; the parameters as an 8 × D matrix)."""
@@ -222,7 +244,7 @@ class ComplexLRCCell(LRCCell):
     """The cell with a complex state: a, μ, w and k are complex, and the output is Re(Cx) + d, C and d trained.
 
     σ and tanh have poles in the complex plane; a solve that meets one goes on in order, and says so. Arguments as
-    :class:`LRCCell`, without ``rho``.
+    :class:`LRCCell`, without ``rho``; ``init`` is ``"reference"``, which keeps away from the poles.
 
     Source: arXiv 2505.21717, section 4.
     """
@@ -230,7 +252,7 @@ class ComplexLRCCell(LRCCell):
     def __init__(self, input_size: int, hidden_size: int, **options: Any) -> None:
         if options.get("rho") is not None:
             raise ValueError("rho: a complex state cannot be certified; expected None")
-        super().__init__(input_size, hidden_size, **options)
+        super().__init__(input_size, hidden_size, **{"init": "reference", **options})
 
     def _make_parameters(self, **factory: Any) -> None:
         super()._make_parameters(**factory)

@@ -37,9 +37,11 @@ def show(ctx: Context, evidence: Evidence) -> Gates:
     if ctx.full:
         _measure(evidence, found)
         _transform(ctx, evidence, found, sets)
-        _train(ctx, evidence, LONG, LONG_SETS, LONG_EPOCHS)
+        if ctx.remaining() > 400:
+            _train(ctx, evidence, LONG, LONG_SETS, LONG_EPOCHS)
+        if ctx.remaining() > 240:
+            forecasting.show(ctx, evidence)
         _shared(ctx, evidence)
-        forecasting.show(ctx, evidence)
     gates: Gates = {}
     for rival in ("nn.GRU", "LRU"):
         if {"LrcSSM", rival} <= set(found):
@@ -138,7 +140,7 @@ def _shared(ctx: Context, evidence: Evidence) -> None:
         if not folder or not Path(folder, f"{kind}.npz").exists():
             continue
         for name in ("LrcSSM", "LRU"):
-            if ctx.remaining() < 150:
+            if ctx.remaining() < 240:
                 evidence.row(name, {}, workload=kind, error="no time was left")
                 continue
             ctx.progress(0, 1, f"{name} on {kind}")

@@ -55,7 +55,7 @@ def _jacobians(factor: float, rho: float | None, size: float, seed: int) -> Tens
     """Return the Jacobians along the states that inputs of this size lead to, (2, T, D)."""
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        cell = LRCCell(N, D, rho=rho, dtype=torch.float64)
+        cell = LRCCell(N, D, rho=rho, init="reference", dtype=torch.float64)
         u = size * torch.randn(2, T, N, dtype=torch.float64)
     for parameter in cell.parameters():
         parameter.mul_(factor)
