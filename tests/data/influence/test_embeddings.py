@@ -106,7 +106,7 @@ def test_long_embeddings_are_projected_and_seeds_count():
     assert not torch.allclose(one, other)
 
 
-@pytest.mark.parametrize("family", [name for name in FAMILIES if name != "t5"])
+@pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("mode", ["forward_ad", "finite_difference"])
 def test_families(family, mode):
     make, rows, _ = FAMILIES[family]

@@ -210,7 +210,10 @@ def test_an_example_without_labels_poisons_nothing(warm):
     assert chosen.report["excluded"] == 4
     with pytest.raises(ValueError, match="k: expected 1 to 20, got 21: of 24 examples 4 have no label token"):
         picker.select(masked, TARGET, 21)
-    partly = [*TARGET, {"input_ids": [3, 4], "labels": [-100, -100]}]
+    partly = [{"input_ids": [3, 4], "labels": [-100, -100]}, *TARGET]
+    assert len(picker.select(rows, partly, 3, groups=["none", "a", "a", "b", "b"]).indices) == 3
+    with pytest.raises(ValueError, match=r"groups: expected one id a target \(5\), got 2"):
+        picker.select(rows, partly, 3, groups=["a", "b"])
     assert picker.score(rows, partly).scores.shape == (24, 4)
 
 

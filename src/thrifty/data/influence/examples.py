@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from jaxtyping import Int
 from torch import Tensor
+from torch.nn import functional
 
 Batch = dict[str, Tensor]
 
@@ -95,19 +96,16 @@ class Examples:
     def collate(self, rows: Sequence[Batch]) -> Batch:
         """Pad rows on the right and stack them."""
         batch: Batch = {}
-        longest = max(self._length(row) for row in rows)
         for name in rows[0]:
             values = [row[name] for row in rows]
-            if _is_sequence(values[0], rows[0]):
+            if values[0].dim() == 1:
+                longest = max(len(value) for value in values)
                 fill = _FILL.get(name, 0)
-                batch[name] = torch.stack(
-                    [torch.nn.functional.pad(value, (0, longest - len(value)), value=fill) for value in values]
-                )
-            else:
-                batch[name] = torch.stack(values)
+                values = [functional.pad(value, (0, longest - len(value)), value=fill) for value in values]
+            batch[name] = torch.stack(values)
         if "input_ids" in batch:
             lengths = torch.tensor([self._length(row) for row in rows])
-            batch["attention_mask"] = (torch.arange(longest) < lengths[:, None]).long()
+            batch["attention_mask"] = (torch.arange(batch["input_ids"].shape[1]) < lengths[:, None]).long()
         return batch
 
     def _trimmed(self, row: Batch) -> Batch:

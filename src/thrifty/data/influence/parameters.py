@@ -79,8 +79,11 @@ def without_wrappers(model: nn.Module) -> nn.Module:
 
 
 def backbone(model: nn.Module) -> nn.Module:
-    """Return the network without its head: what gives hidden states."""
+    """Return the network without its head: what gives hidden states (of an encoder-decoder, the encoder)."""
     inner = without_wrappers(model)
+    if getattr(getattr(inner, "config", None), "is_encoder_decoder", False) and hasattr(inner, "get_encoder"):
+        encoder: nn.Module = inner.get_encoder()  # type: ignore[operator]
+        return encoder
     prefix = str(getattr(inner, "base_model_prefix", ""))
     found = getattr(inner, prefix, inner) if prefix else inner
     return found if isinstance(found, nn.Module) else inner

@@ -176,7 +176,7 @@ class InfluenceDistillation:
             )
         rows, checks = self._landmarks(pool, mine, shard, exact)
         if config.order == 2:
-            return self._second_order(pool, aim, rows, mine, shard)
+            return self._second_order(pool, aim, rows, mine, shard, exact)
         targets = self._target_rows(aim)
         at_landmarks = self._source_rows(pool, np.concatenate([rows, checks])) @ targets.T
         at_landmarks, at_checks = at_landmarks[: len(rows)], at_landmarks[len(rows) :]
@@ -235,13 +235,20 @@ class InfluenceDistillation:
             raise ValueError(
                 'aggregate: at order=2 examples are weighed together, so that it must be "mean", no groups'
             )
-        scored = self.score(pool, target, embeddings=embeddings)
+        aim = self._examples(target, "target")
+        if groups is not None:
+            if len(groups) != len(aim):
+                raise ValueError(f"groups: expected one id a target ({len(aim)}), got {len(groups)}")
+            groups = [groups[i] for i in aim.valid]
+        scored = self.score(pool, aim, embeddings=embeddings)
         return choose(
             scored, k, aggregate=aggregate, groups=groups, keys=pool.keys if deduplicate else None,
             seed=self.config.seed,
         )  # fmt: skip
 
-    def _second_order(self, pool: Examples, aim: Examples, rows: np.ndarray, mine: Rows, shard: Shard) -> ScoreResult:
+    def _second_order(
+        self, pool: Examples, aim: Examples, rows: np.ndarray, mine: Rows, shard: Shard, exact: bool
+    ) -> ScoreResult:
         """Influence p and the quadratic term of the whole pool, from those of the landmarks."""
         before, at = self._gradients.passes, torch.from_numpy(rows)
         p, core = landmark_terms(
@@ -257,7 +264,7 @@ class InfluenceDistillation:
         )
         passes = shard.count(self._gradients.passes - before)
         scores, spread = self._matrix(len(pool), 1, shard), torch.zeros(len(pool), len(rows))
-        if not mine and len(rows) == len(pool.valid):
+        if exact:
             report, regression = FitReport(1.0, 1.0, len(rows), "exact"), None
         else:
             embedded = assemble(mine, rows, len(pool), shard)
