@@ -1,8 +1,8 @@
 """Experiment B: a small ViT on Fashion-MNIST, fine-tuned under every reduction with one budget, and its collapse.
 
-Patches of 2 x 2 make 196 tokens, DeiT's grid. Every contender starts from the same trained model, sees the same batches
-at the same rate, and distils from the same teacher; seeds change the batches. The rate is the best of one grid for all
-contenders together, on images that neither training nor test holds (``tune``).
+A patch every two pixels makes 196 tokens, DeiT's grid. Every contender starts from the same trained model, sees the
+same batches, and distils from the same teacher; seeds change the batches. Each has its best rate of one grid, on images
+that neither training nor test holds (``tune``).
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from thrifty.inference.token_reduction.metrics import hf_ratio
 from thrifty.inference.token_reduction.patch import reduce_tokens
 
 LAYERS, KEEP, WIDTH, DEPTH, HEADS = (2, 4, 5), 0.7, 48, 6, 3
-BASE_STEPS, STEPS, BATCH, TESTED, SEEDS = 220, 40, 32, 1000, 3
+BASE_STEPS, STEPS, BATCH, TESTED, SEEDS = 500, 40, 16, 1000, 3
 BASE_RATE = 2e-3
-#: Made by :func:`tune`; the grid is 1e-4, 3e-4, 1e-3.
+#: Made by :func:`tune`.
 RATES = {"ours": 1e-3, "ToMe": 1e-3, "EViT": 1e-3, "pooling": 1e-3}
-GRID = (1e-4, 3e-4, 1e-3)
+GRID = (3e-4, 1e-3)
 
 
 def contenders() -> dict[str, Config]:
@@ -84,14 +84,18 @@ def _judge(evidence: Evidence, results: dict[str, list[dict[str, float]]]) -> No
 
 
 def new_model() -> nn.Module:
-    """Return an untrained ViT for 28 x 28 grey images."""
+    """Return an untrained ViT for 28 x 28 grey images; patches overlap and places are sines, so that it learns soon."""
     timm = require("timm", extra="vision")
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        model: nn.Module = timm.models.VisionTransformer(
-            img_size=28, patch_size=2, in_chans=1, num_classes=10, embed_dim=WIDTH, depth=DEPTH, num_heads=HEADS
-        )
-    return model
+        model: Any = timm.models.VisionTransformer(
+            img_size=28, patch_size=2, in_chans=1, num_classes=10, embed_dim=WIDTH, depth=DEPTH, num_heads=HEADS,
+            init_values=0.1,
+        )  # fmt: skip
+        model.patch_embed.proj = nn.Conv2d(1, WIDTH, 6, stride=2, padding=2)
+    with torch.no_grad():
+        model.pos_embed[0, 1:] = 0.3 * timm.layers.build_sincos2d_pos_embed([14, 14], WIDTH)
+    return model  # type: ignore[no-any-return]
 
 
 def batch_of(split: Any, indices: Any) -> tuple[Tensor, Tensor]:
@@ -116,6 +120,7 @@ def _trained(model: nn.Module) -> nn.Module:
     for _ in range(BASE_STEPS):
         x, y = batch_of("train", rng.integers(0, 50_000, BATCH))
         torch.autograd.backward(torch.nn.functional.cross_entropy(model(x), y))
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         schedule.step()
         optimizer.zero_grad(set_to_none=True)

@@ -1,0 +1,113 @@
+"""The command line on files of one's own, and the prediction for the adviser."""
+
+import json
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from thrifty._common.ledger import Resource, Workload
+from thrifty.inference.token_reduction import FreqReduceConfig, ViTDims, config_from_json, count_macs, load_reduced
+from thrifty.inference.token_reduction.cli import app
+from thrifty.inference.token_reduction.cost import predict
+
+NAME = "vit_tiny_patch16_224"
+
+
+@pytest.fixture
+def pictures(tmp_path):
+    image = pytest.importorskip("PIL.Image")
+    rng = np.random.default_rng(0)
+    for label in ("cat", "dog"):
+        (tmp_path / "data" / label).mkdir(parents=True)
+        for index in range(2):
+            pixels = rng.integers(0, 255, (60, 90, 3), dtype=np.uint8)
+            image.fromarray(pixels).save(tmp_path / "data" / label / f"{index}.png")
+    return tmp_path / "data"
+
+
+def call(*words):
+    pytest.importorskip("timm")
+    done = CliRunner().invoke(app, [str(word) for word in words], catch_exceptions=True)
+    if done.exception is not None and not isinstance(done.exception, SystemExit):
+        raise done.exception
+    return done
+
+
+def test_a_model_is_timed_saved_and_loaded(tmp_path):
+    out = call("bench", NAME, "--random", "--batch", 1, "--repeats", 1, "--methods", "frequency,pool", "--json").stdout
+    found = json.loads(out)
+    assert set(found) == {"base", "frequency", "pool"}
+    assert found["frequency"]["macs"] == count_macs(ViTDims(width=192, heads=3), config=FreqReduceConfig())
+    call("patch", NAME, "--random", "--keep", "0.5", "--out", tmp_path / "saved")
+    config = config_from_json((tmp_path / "saved" / "token_reduction.json").read_text())
+    assert config == FreqReduceConfig(keep=0.5)
+    import timm
+
+    assert load_reduced(timm.create_model(NAME), tmp_path / "saved") is not None
+    with pytest.raises(FileExistsError, match="holds files already"):
+        call("patch", NAME, "--random", "--out", tmp_path / "saved")
+
+
+def test_pictures_are_analysed_and_shown(tmp_path, pictures):
+    table = call("analyze", NAME, "--random", "--images", pictures, "--limit", 1, "--methods", "base,frequency").stdout
+    assert len(table.splitlines()) == 1 + 2 * 12
+    call("show", NAME, pictures / "cat" / "0.png", "--random", "--out", tmp_path / "kept.png")
+    assert (tmp_path / "kept.png").read_bytes().startswith(b"\x89PNG")
+    with pytest.raises(FileExistsError):
+        call("show", NAME, pictures / "cat" / "0.png", "--random", "--out", tmp_path / "kept.png")
+
+
+@pytest.mark.slow
+@pytest.mark.ci
+def test_a_model_is_finetuned_and_searched(tmp_path, pictures):
+    words = ("--random", "--data", pictures, "--batch", 2)
+    out = call("finetune", NAME, *words, "--out", tmp_path / "tuned", "--epochs", 1, "--ema", 0).stdout
+    result = json.loads(out)
+    assert result["steps"] == 1
+    assert (tmp_path / "tuned" / "result.json").exists()
+    found = json.loads(call("search", NAME, *words, "--trials", 2, "--json").stdout)
+    assert found["pareto"]
+
+
+def test_bad_input_says_what_would_do(tmp_path, pictures):
+    for words, message in [
+        (("bench", "no_such_model", "--random"), "model: 'no_such_model' is no folder of transformers"),
+        (("bench", NAME, "--random", "--layers", "0,4"), "layers: they are numbered from 1"),
+        (("bench", NAME, "--random", "--layers", "4,x"), "layers: expected numbers with commas .* got '4,x'"),
+        (("bench", NAME, "--random", "--keep", "2"), "keep: expected shares"),
+        (("bench", NAME, "--random", "--window", "1,2,2"), "window: each must be a multiple"),
+        (("bench", NAME, "--random", "--methods", "magic"), "method: expected one of"),
+        (("finetune", NAME, "--random", "--data", pictures / "cat", "--out", tmp_path / "x"), "expected one folder of"),
+    ]:  # fmt: skip
+        with pytest.raises((ValueError, FileNotFoundError), match=message):
+            call(*words)
+    (tmp_path / "broken.png").write_bytes(b"no image")
+    with pytest.raises(ValueError, match=r"images: .*broken.png cannot be read as an image"):
+        call("show", NAME, tmp_path / "broken.png", "--random", "--out", tmp_path / "o.png")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(FileNotFoundError, match="images: no image at"):
+        call("analyze", NAME, "--random", "--images", tmp_path / "empty")
+    weights = tmp_path / "w.safetensors"
+    import safetensors.torch
+    import torch
+
+    safetensors.torch.save_file({"x": torch.zeros(2)}, weights)
+    with pytest.raises(ValueError, match=f"weights: .* does not fit {NAME}"):
+        call("bench", NAME, "--weights", weights)
+
+
+def test_the_prediction_is_the_count():
+    delta = predict(Workload("image classification", {"images": 10}))
+    dims = ViTDims()
+    saved = count_macs(dims) - count_macs(dims, config=FreqReduceConfig())
+    assert -delta.total(Resource.FLOPS) == pytest.approx(2 * 10 * saved, rel=1e-3)
+    assert predict(Workload("image-model training", {"images": 10, "passes": 3})).total(
+        Resource.FLOPS
+    ) == pytest.approx(3 * delta.total(Resource.FLOPS))
+    assert not predict(Workload("tabular classification")).applies
+    assert not predict(Workload("image embedding", {"images": 1, "patch": 32})).applies
+    with pytest.raises(ValueError, match="'images' is needed"):
+        predict(Workload("image embedding"))
+    with pytest.raises(ValueError, match="'keep' must be in"):
+        predict(Workload("image embedding", {"images": 1, "keep": 0}))
