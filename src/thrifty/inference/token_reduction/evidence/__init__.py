@@ -2,8 +2,8 @@
 
 A: how near the class token of a reduced ViT-S/14 stays to that of the whole one, on photographs, without training.
 B: a small ViT on Fashion-MNIST, fine-tuned under each reduction with the same budget. C: rank and frequency by layer.
-D: time, side by side. Rivals are the package's own ToMe, EViT and pooling, since no kept package has them. They reduce at
-our layers; ToMe is also measured as its authors run it, merging a few tokens in every layer, at equal MACs.
+D: time, side by side. Rivals are the package's own ToMe, EViT and pooling, since no kept package has them. They reduce
+at our layers; ToMe is also measured as its authors run it, merging a few tokens in every layer, at equal MACs.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ CLAIMS = (
     ),
     Claim(
         id="fidelity-at-half",
-        text="Half kept at each of three layers, untrained: the class token stays nearer than with rivals at those layers.",
+        text="Half kept at each of three layers, untrained: the class token stays nearer than with rivals there.",
         about="fidelity",
         unit="cosine",
         contenders=(OURS, TOME, EVIT, RANDOM),
