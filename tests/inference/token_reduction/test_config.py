@@ -2,6 +2,7 @@
 
 import json
 
+import numpy as np
 import pytest
 
 from thrifty.inference.token_reduction import (
@@ -26,7 +27,14 @@ from thrifty.inference.token_reduction.config import METHODS
         ({"layers": (7, 4, 10)}, "layers: expected strictly rising"),
         ({"layers": (4, 4, 10)}, "layers: expected strictly rising"),
         ({"layers": ()}, "layers: expected at least one"),
-        ({"layers": (4.5, 7, 10)}, "layers: expected at least one whole number"),
+        ({"layers": (4.5, 7, 10)}, r"layers: expected whole numbers, got \(4.5"),
+        ({"layers": 4}, "layers: expected whole numbers, got 4"),
+        ({"layers": (True, 7, 10)}, "layers: expected whole numbers"),
+        ({"keep": "0.5"}, "keep: expected a share"),
+        ({"keep": True}, "keep: expected a share"),
+        ({"keep": None}, "keep: expected a share"),
+        ({"window": 1.0}, "window: expected whole numbers, got 1.0"),
+        ({"beta_init": float("nan")}, "beta_init: expected a finite number"),
         ({"window": (2, 1)}, "window: expected 3 numbers"),
         ({"window": (1, 2, 2)}, "window: each must be a multiple of the next"),
         ({"window": (3, 2, 1)}, "window: each must be a multiple of the next"),
@@ -89,6 +97,12 @@ def test_json_of_another_kind_is_refused():
     for text in ("", "[1]", "{"):
         with pytest.raises(ValueError, match="text: expected"):
             config_from_json(text)
+
+
+def test_numbers_of_numpy_are_numbers():
+    config = FreqReduceConfig(layers=np.array([2, 4]), keep=np.float64(0.5), window=np.array([2, 1]))
+    assert config == FreqReduceConfig(layers=(2, 4), keep=0.5)
+    assert config_from_json(config.to_json()) == config
 
 
 def test_one_share_and_a_default_window_fit_any_number_of_layers():

@@ -323,6 +323,26 @@ def test_maps_and_masks_are_refused(images):
         model(images, attn_mask=torch.zeros(101, 101))
 
 
+def test_a_text_mask_beside_images_is_none_of_our_business(images):
+    t = pytest.importorskip("transformers")
+    vision = {"hidden_size": 32, "num_hidden_layers": 6, "num_attention_heads": 4, "image_size": 40, "patch_size": 4}
+    text = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 4, "vocab_size": 50}
+    model = t.CLIPModel(t.CLIPConfig(vision_config=vision, text_config=text, projection_dim=8)).eval()
+    with reduce_tokens(model, HALF) as reduction, torch.no_grad():
+        words = torch.tensor([[1, 3, 2]])
+        out = model(input_ids=words, pixel_values=images, attention_mask=torch.ones_like(words))
+        assert out.logits_per_image.shape == (3, 1)
+        assert reduction.tokens.live == 13
+
+
+def test_an_empty_batch_is_a_batch(images):
+    for name in ("timm", "open_clip"):  # transformers' own layers refuse one
+        model = make(name)
+        for method in METHODS:
+            with reduce_tokens(model, named(method, LAYERS, 0.6)):
+                assert run(model, images[:0]).shape[0] == 0
+
+
 def test_few_patches_are_warned_of():
     with pytest.warns(UserWarning, match="25 patches are few"):
         reduce_tokens(timm_model(patch_size=8), HALF)
@@ -348,6 +368,8 @@ def test_blocks_alone_and_questions_too_early_say_what_to_do(images):
         reduce_tokens(model, HALF, trace=True, replace_existing=True)
         x = model.forward_features(images)
         restore_tokens(x, reduction_of(model).tokens, "residual")
+    with pytest.raises(ValueError, match=r"x: expected \(batch, 15, width\)"):
+        restore_tokens(x[:, :5], reduction_of(model).tokens)
     with pytest.raises(ValueError, match="mode: expected"):
         restore_tokens(x, reduction_of(model).tokens, "full")
     merged = reduce_tokens(model, named("tome", LAYERS), replace_existing=True)

@@ -9,8 +9,10 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import operator
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
+from numbers import Real
 from typing import Any, ClassVar, Literal, get_args
 
 SCHEMA = "thrifty.token-reduction"
@@ -28,19 +30,34 @@ def tokens_kept(keep: float, tokens: int, rounding: str = "ceil") -> int:
 
 def _schedule(layers: Any, keep: Any) -> tuple[tuple[int, ...], tuple[float, ...]]:
     """Check a schedule, one share for all layers included."""
-    layers = tuple(layers)
-    if not layers or any(isinstance(n, bool) or not isinstance(n, int) for n in layers):
-        raise ValueError(f"layers: expected at least one whole number, got {layers}")
+    layers = _whole_numbers("layers", layers)
+    if not layers:
+        raise ValueError("layers: expected at least one whole number, got none")
     if any(n < 1 for n in layers):
         raise ValueError(f"layers: they are numbered from 1, got {layers} (EViT's drop_loc counts from 0: add 1)")
     if list(layers) != sorted(set(layers)):
         raise ValueError(f"layers: expected strictly rising numbers, got {layers}")
-    shares = (float(keep),) * len(layers) if isinstance(keep, (int, float)) else tuple(float(share) for share in keep)
+    try:
+        shares = (float(keep),) * len(layers) if isinstance(keep, Real) else tuple(map(float, keep))
+    except (TypeError, ValueError):
+        shares = ()
+    if not shares or isinstance(keep, (str, bool)):
+        raise ValueError(f"keep: expected a share in (0, 1], or one for each layer, got {keep!r}")
     if len(shares) != len(layers):
         raise ValueError(f"keep: expected {len(layers)} shares, one a layer, got {len(shares)}: {shares}")
     if not all(0 < share <= 1 for share in shares):
         raise ValueError(f"keep: expected shares in (0, 1], got {shares}")
     return layers, shares
+
+
+def _whole_numbers(name: str, given: Any) -> tuple[int, ...]:
+    """Return whole numbers of any kind (numpy's included) as Python's."""
+    try:
+        if any(isinstance(n, bool) for n in given):
+            raise TypeError
+        return tuple(operator.index(n) for n in given)
+    except TypeError:
+        raise ValueError(f"{name}: expected whole numbers, got {given!r}") from None
 
 
 def _one_of(name: str, value: Any, known: tuple[Any, ...]) -> None:
@@ -111,12 +128,15 @@ class FreqReduceConfig(_Saved):
 
     def __post_init__(self) -> None:
         layers, keep = _schedule(self.layers, self.keep)
-        window = (self.window,) * len(layers) if isinstance(self.window, int) else tuple(self.window)
+        window = (self.window,) * len(layers) if isinstance(self.window, int) else self.window
+        window = _whole_numbers("window", window)
         if window == (2, 1, 1) and len(layers) != 3:
             window = (2, *(1 for _ in layers[1:]))  # the default, for another number of layers
         if len(window) != len(layers):
             raise ValueError(f"window: expected {len(layers)} numbers, one a layer, got {len(window)}: {window}")
-        if any(isinstance(w, bool) or not isinstance(w, int) or w < 0 for w in window):
+        if not math.isfinite(self.beta_init):
+            raise ValueError(f"beta_init: expected a finite number, got {self.beta_init}")
+        if any(w < 0 for w in window):
             raise ValueError(f"window: expected whole numbers from 0, got {window}")
         if 0 in window and any(window):
             raise ValueError(f"window: 0 (no DC token) holds for all layers or for none, got {window}")

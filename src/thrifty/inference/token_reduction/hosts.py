@@ -44,7 +44,7 @@ class Block(Protocol):
 
 
 def _split(x: Tensor, heads: int) -> Heads:
-    return x.reshape(*x.shape[:-1], heads, -1).transpose(1, 2)
+    return x.reshape(*x.shape[:-1], heads, x.shape[-1] // heads).transpose(1, 2)
 
 
 def _join(x: Heads) -> Tensor:
@@ -67,7 +67,9 @@ class TimmBlock:
 
     def query_key_value(self, x: Tensor) -> tuple[Heads, Heads, Heads]:  # noqa: D102
         attn = self.block.attn
-        q, k, v = attn.qkv(x).reshape(*x.shape[:2], 3, self.heads, -1).permute(2, 0, 3, 1, 4).unbind(0)
+        joined = attn.qkv(x)
+        width = joined.shape[-1] // (3 * self.heads)
+        q, k, v = joined.reshape(*x.shape[:2], 3, self.heads, width).permute(2, 0, 3, 1, 4).unbind(0)
         return _optional(attn, "q_norm", q), _optional(attn, "k_norm", k), v
 
     def dropout(self) -> float:  # noqa: D102

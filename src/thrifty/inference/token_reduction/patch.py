@@ -287,7 +287,7 @@ def _refuse_attentions(module: Any, args: Any, kwargs: dict[str, Any]) -> None:
             "output_attentions: attention goes through a fused kernel and its length changes with the layer; remove "
             "the reduction first, or pass trace=True to reduce_tokens and read the scores from info()"
         )
-    if kwargs.get("attention_mask") is not None:
+    if kwargs.get("attention_mask") is not None and getattr(module, "main_input_name", "") == "pixel_values":
         raise ValueError(
             "attention_mask: a reduced model attends to all tokens, got a mask; packed sequences of images (NaViT) "
             "cannot be reduced: remove the reduction first"

@@ -27,12 +27,15 @@ def restore_tokens(
             which no token stands gets the mean of those behind the prefix.
 
     Raises:
-        ValueError: The mode is unknown, or ``"residual"`` without the values that it needs.
+        ValueError: The sequence is not of that pass, the mode is unknown, or ``"residual"`` lacks what it needs.
 
     Source: arXiv 2511.21477, appendix G.
     """
     if mode not in ("dc", "residual"):
         raise ValueError(f"mode: expected 'dc' or 'residual', got {mode!r}")
+    expected = tokens.prefix + tokens.size.shape[1]
+    if x.ndim != 3 or x.shape[1] != expected:
+        raise ValueError(f"x: expected (batch, {expected}, width) as the last pass left it, got {tuple(x.shape)}")
     behind = x[:, tokens.prefix :]
     owner = ownership(tokens)
     dense = take(behind, owner.clamp(min=0))

@@ -57,7 +57,7 @@ class PoolReducer:
         """Average over the coarser grid's cells, which overlap where the sides do not divide."""
         assert tokens.shape is not None
         onto = pooled_grid(tokens.shape, self.shares[stage])
-        maps = x[:, tokens.prefix :].transpose(1, 2).reshape(len(x), -1, *tokens.shape)
+        maps = x[:, tokens.prefix :].transpose(1, 2).reshape(len(x), x.shape[-1], *tokens.shape)
         pooled = functional.adaptive_avg_pool2d(maps, onto).flatten(2).transpose(1, 2)
         out = torch.cat((x[:, : tokens.prefix], pooled), dim=1)
         share = tokens.live / (onto[0] * onto[1])
