@@ -109,7 +109,6 @@ CLAIMS = (
         "Our loss with the selection's weights, less that without (byte model).",
         (OURS,),
         None,
-        "quick",
     ),
     _loss(
         "encoder-order", "Test loss less random's: sentiment by a pretrained encoder.", (OURS, RANDOM), Target("<", 0.0)
