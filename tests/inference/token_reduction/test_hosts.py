@@ -336,11 +336,10 @@ def test_a_text_mask_beside_images_is_none_of_our_business(images):
 
 
 def test_an_empty_batch_is_a_batch(images):
-    for name in ("timm", "open_clip"):  # transformers' own layers refuse one
-        model = make(name)
-        for method in METHODS:
-            with reduce_tokens(model, named(method, LAYERS, 0.6)):
-                assert run(model, images[:0]).shape[0] == 0
+    model = make("timm")  # the other hosts refuse one themselves
+    for method in METHODS:
+        with reduce_tokens(model, named(method, LAYERS, 0.6)):
+            assert run(model, images[:0]).shape == (0, 7)
 
 
 def test_few_patches_are_warned_of():
