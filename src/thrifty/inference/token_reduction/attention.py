@@ -89,8 +89,8 @@ def attend_and_score(
     """Return attention's output and the high-frequency score of every token, with A computed once.
 
     Beyond ``chunk`` tokens (1024; 128 on a CPU, a third faster there) A is made for so many queries at a time, so that
-    memory grows with chunk x N, not N². The score is in float32, comes from the raw softmax, and has no gradient (it only
-    ranks).
+    memory grows with chunk x N, not N². The score is in float32, comes from the raw softmax, and has no gradient: it
+    only ranks.
     """
     tokens = query.shape[-2]
     chunk = chunk or (CHUNK_ON_CPU if query.device.type == "cpu" else CHUNK)
