@@ -144,6 +144,23 @@ def test_certified_jacobians_and_states_keep_their_bounds(factor, size, options)
             assert (new.abs() <= limit * (1 + 1e-12)).all()
 
 
+def test_an_elastance_that_alone_would_break_the_bound_is_reduced():
+    torch.manual_seed(0)
+    free, certified = LRCCell(2, 64, dtype=torch.float64), LRCCell(2, 64, rho=1.0, dtype=torch.float64)
+    with torch.no_grad():
+        free.w.zero_()
+        free.k.zero_()
+        free.alpha.mul_(300)
+    certified.load_state_dict(free.state_dict())
+    limit, largest = bound(free).state, []
+    for cell in (free, certified):
+        pre = cell.precompute(random(1, 400, 2))
+        x = torch.linspace(-1, 1, 400, dtype=torch.float64)[None, :, None] * limit
+        largest.append(step_and_jacobian(cell, x, pre)[1].abs().max().item())
+    assert largest[0] > 1.5
+    assert largest[1] <= 1 + 1e-12
+
+
 @pytest.mark.parametrize("factor", [1, 4, 12, 40, 120])
 def test_states_keep_their_bound_without_a_certificate(factor):
     torch.manual_seed(0)

@@ -336,6 +336,10 @@ def test_bad_input_is_named(name):
         (lambda: DiagonalRNN(layer().cell, rho=1.0), ValueError, "rho: options belong to named cells"),
         (lambda: DiagonalRNN(layer().cell, bidirectional=True), ValueError, "bidirectional: needs a second cell"),
         (lambda: layer()([1.0]), TypeError, "u: expected a tensor"),
+        (lambda: layer()(u32(2, 5, 3), [0.0]), TypeError, "h0: expected a tensor"),
+        (lambda: layer()(u32(2, 5, 3), dt="fast"), TypeError, "dt: expected a number or a tensor, got str"),
+        (lambda: layer(max_iter="many"), ValueError, "max_iter: expected a whole number of at least 1, got 'many'"),
+        (lambda: layer(rho="high"), ValueError, "rho: expected a bound"),
         (lambda: layer(bidirectional=True).step(u32(2, 3), u32(2, 8)), ValueError, "cannot stream"),
     ],
 )

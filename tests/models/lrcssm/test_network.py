@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import types
 from pathlib import Path
 
 import numpy as np
@@ -100,6 +101,8 @@ def test_a_saved_model_is_the_same_model(tmp_path):
     (tmp_path / "model.safetensors").unlink()
     with pytest.raises(FileNotFoundError, match=r"model.safetensors is missing"):
         LrcSSMModel.from_pretrained(tmp_path)
+    with pytest.raises(FileNotFoundError, match="there is no such folder"):
+        LrcSSMModel.from_pretrained(tmp_path / "nothing")
 
 
 @pytest.mark.parametrize(
@@ -307,6 +310,24 @@ def test_files_that_are_not_sound_are_refused(tmp_path, name, content, message):
     (tmp_path / name).write_text(content)
     with pytest.raises(ValueError, match=message):
         read(str(tmp_path / name))
+
+
+def test_sets_by_name_come_through_aeon(monkeypatch):
+    monkeypatch.setitem(sys.modules, "aeon", None)
+    with pytest.raises(ImportError, match="'EigenWorms' is loaded by aeon, which is not installed: pip install aeon"):
+        read("uea:EigenWorms")
+    aeon, datasets = types.ModuleType("aeon"), types.ModuleType("aeon.datasets")
+
+    def load_classification(name, split):
+        raise ConnectionError("no route")
+
+    datasets.load_classification = load_classification
+    monkeypatch.setitem(sys.modules, "aeon", aeon)
+    monkeypatch.setitem(sys.modules, "aeon.datasets", datasets)
+    with pytest.raises(OSError, match="could not load 'EigenWorms' .ConnectionError: no route.; it needs the network"):
+        read("uea:EigenWorms")
+    datasets.load_classification = lambda name, split: problem(6)
+    assert read("uea:EigenWorms", "train").X.shape == (6, 40, 2)
 
 
 @pytest.mark.slow

@@ -228,8 +228,8 @@ def test_only_inputs_and_states_are_kept_for_the_backward_pass():
     [
         ({"solver": "magic"}, "solver: expected one of auto, newton"),
         ({"tol": 0.0}, "tol: expected a number above 0"),
-        ({"max_iter": 0}, "max_iter: expected at least 1"),
-        ({"chunk": 0}, "chunk: expected at least 1"),
+        ({"max_iter": 0}, "max_iter: expected a whole number of at least 1"),
+        ({"chunk": 0}, "chunk: expected a whole number of at least 1"),
         ({"sigma2": -1.0}, "sigma2: expected a number above 0"),
     ],
 )

@@ -83,7 +83,7 @@ class LrcSSMConfig:
         one_of("task", self.task, Task)
         one_of("pooling", self.pooling, Pooling)
         one_of("init", self.init, Initialisation)
-        if not 0 <= self.dropout < 1:
+        if not (isinstance(self.dropout, int | float) and 0 <= self.dropout < 1):
             raise ValueError(f"dropout: expected a share in [0, 1), got {self.dropout!r}")
 
     def cell_options(self) -> dict[str, Any]:

@@ -96,6 +96,8 @@ def make_dt(u: Tensor, dt: float | Tensor | None, default: float, *, allow_large
         return default
     if isinstance(dt, Tensor) and dt.requires_grad:
         raise ValueError("dt: no gradient flows to the step size; pass dt.detach()")
+    if not isinstance(dt, Tensor | float | int):
+        raise TypeError(f"dt: expected a number or a tensor, got {type(dt).__name__}")
     steps = torch.as_tensor(dt, device=u.device)
     n, T = u.shape[:2]
     if steps.dim() not in {0, 2, 3} or (steps.dim() > 0 and steps.shape not in {(n, T), (n, T, 1)}):

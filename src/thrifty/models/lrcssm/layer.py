@@ -218,6 +218,8 @@ class DiagonalRNN(nn.Module):
         if h0 is None:
             zeros = torch.zeros(n, D, dtype=dtype, device=u.device)
             return zeros, zeros
+        if not isinstance(h0, Tensor):
+            raise TypeError(f"h0: expected a tensor {wanted}, got {type(h0).__name__}")
         if h0.shape != wanted:
             raise ValueError(f"h0: expected shape {wanted}, got {tuple(h0.shape)}")
         if h0.is_complex() and not dtype.is_complex:

@@ -223,6 +223,20 @@ class LrcSSMModel(nn.Module, PyTorchModelHubMixin):
         write_whole(Path(save_directory, WEIGHTS), save(tensors), force=True)
 
     @classmethod
+    def from_pretrained(cls, pretrained_model_name_or_path: str | Path, **options: Any) -> LrcSSMModel:
+        """Load a model from a folder, or by its name from a hub.
+
+        Raises:
+            FileNotFoundError: There is no such folder, or a file is missing in it.
+            ValueError: The config is not one of ours, or the weights do not fit it.
+        """
+        name = str(pretrained_model_name_or_path)
+        if not Path(name).is_dir() and (Path(name).is_absolute() or name.startswith(".") or name.count("/") > 1):
+            raise FileNotFoundError(f"{name}: there is no such folder; expected a saved model, or a name on a hub")
+        model: LrcSSMModel = super().from_pretrained(name, **options)
+        return model
+
+    @classmethod
     def _from_pretrained(cls, *, model_id: str, **options: Any) -> LrcSSMModel:
         files = {name: _local(model_id, name, options) for name in (CONFIG, WEIGHTS)}
         config = LrcSSMConfig.from_json(files[CONFIG].read_text())

@@ -53,9 +53,9 @@ class DiagonalCell(nn.Module):
         for name, value in (("input_size", input_size), ("hidden_size", hidden_size)):
             if not isinstance(value, int) or value < 1:
                 raise ValueError(f"{name}: expected a whole number of at least 1, got {value!r}")
-        if not 0 < dt <= 1:
+        if not (isinstance(dt, int | float) and 0 < dt <= 1):
             raise ValueError(f"dt: expected a step in (0, 1], got {dt!r}")
-        if rho is not None and not 0 < rho <= 1:
+        if rho is not None and not (isinstance(rho, int | float) and 0 < rho <= 1):
             raise ValueError(f"rho: expected a bound in (0, 1], for instance 0.99, got {rho!r}")
         self.input_size, self.hidden_size = input_size, hidden_size
         self.dt, self.rho = float(dt), rho

@@ -167,12 +167,13 @@ def prepare() -> None:
 
 
 def run(ctx: Context) -> Evidence:
-    """Measure: quality first, which the gates need; then times, memory and the rest."""
-    from thrifty.models.lrcssm.evidence import accuracy, exactness, speed, stability
+    """Measure: what needs no training first; then quality, which the gates need; then times beside rivals."""
+    from thrifty.models.lrcssm.evidence import accuracy, exactness, scaling, speed, stability
 
     evidence = ctx.evidence("one layer of 64 channels on random input; time series of the UCR and UEA archives")
     differences = exactness.show(ctx, evidence)
+    stability.show(ctx, evidence)
+    scaling.show(ctx, evidence, differences)
     gates = accuracy.show(ctx, evidence)
     speed.show(ctx, evidence, gates, differences)
-    stability.show(ctx, evidence)
     return evidence

@@ -16,15 +16,15 @@ GRID = (3e-3, 1e-2, 3e-2)
 RATES: dict[str, float] = {
     "LrcSSM": 1e-2,
     "LrcSSM, certified": 3e-3,
-    "LRC, dense": 1e-2,
     "GruSSM": 3e-3,
     "nn.GRU": 3e-3,
     "nn.LSTM": 3e-3,
     "LRU": 3e-3,
     "S5": 1e-2,
     "minGRU": 1e-2,
-    "Mamba": 3e-3,
     "Transformer": 3e-3,
+    "LRC, dense": 1e-2,
+    "Mamba": 3e-3,
 }
 
 #: The rivals among which the best recurrent one is sought.

@@ -27,7 +27,7 @@ CELLS: dict[str, tuple[str, dict[str, Any]]] = {
     "MGU": ("mgu", {}),
     "LSTM": ("lstm", {}),
 }
-T, D = 100, 8
+T, D = 60, 8
 
 
 def show(ctx: Context, evidence: Evidence) -> float:

@@ -41,7 +41,7 @@ def accuracy(name: str, data: tuple[Sequences, Sequences], lr: float, seed: int,
         warnings.simplefilter("ignore")
         with torch.random.fork_rng():
             torch.manual_seed(seed)
-            layer: nn.Module = make_layer(name, WIDTH, train.X.shape[1])
+            layer: nn.Module = make_layer(name, WIDTH, max(train.X.shape[1], held.X.shape[1]))
         classes = int(max(train.y.max(), 0 if held.y is None else held.y.max())) + 1
         model = build(train, classes, seed, d_model=WIDTH, d_state=WIDTH, n_layers=1, standardize=True, layers=[layer])
         try:

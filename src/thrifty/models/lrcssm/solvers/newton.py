@@ -66,11 +66,11 @@ class SolveOptions:
         if self.solver not in get_args(Solver):
             raise ValueError(f"solver: expected one of {', '.join(get_args(Solver))}, got {self.solver!r}")
         for name, value in (("tol", self.tol), ("sigma2", self.sigma2)):
-            if value is not None and not value > 0:
+            if value is not None and not (isinstance(value, int | float) and value > 0):
                 raise ValueError(f"{name}: expected a number above 0, got {value!r}")
         for name, count in (("max_iter", self.max_iter), ("chunk", self.chunk)):
-            if count is not None and count < 1:
-                raise ValueError(f"{name}: expected at least 1, got {count!r}")
+            if count is not None and not (isinstance(count, int) and count >= 1):
+                raise ValueError(f"{name}: expected a whole number of at least 1, got {count!r}")
 
 
 def newton_solve(
