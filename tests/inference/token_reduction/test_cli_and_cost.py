@@ -34,6 +34,7 @@ def call(*words):
     return done
 
 
+@pytest.mark.slow
 def test_a_model_is_timed_saved_and_loaded(tmp_path):
     out = call("bench", NAME, "--random", "--batch", 1, "--repeats", 1, "--methods", "frequency,pool", "--json").stdout
     found = json.loads(out)
@@ -49,6 +50,7 @@ def test_a_model_is_timed_saved_and_loaded(tmp_path):
         call("patch", NAME, "--random", "--out", tmp_path / "saved")
 
 
+@pytest.mark.slow
 def test_pictures_are_analysed_and_shown(tmp_path, pictures):
     table = call("analyze", NAME, "--random", "--images", pictures, "--limit", 1, "--methods", "base,frequency").stdout
     assert len(table.splitlines()) == 1 + 2 * 12

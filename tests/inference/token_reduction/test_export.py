@@ -11,6 +11,7 @@ from thrifty.inference.token_reduction import FreqReduceConfig, load_reduced, na
 HALF = FreqReduceConfig(layers=(2, 4, 5), keep=0.5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["timm", "hf-vit"])
 @pytest.mark.parametrize("method", ["frequency", "tome"])
 def test_a_whole_graph_is_compiled(name, method, images):
@@ -26,6 +27,7 @@ def test_a_whole_graph_is_compiled(name, method, images):
         torch.testing.assert_close(first(compiled(images.flip(0))), expected.flip(0))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["timm", "hf-dinov2"])
 def test_the_graph_can_be_exported(name, images):
     model = make(name)

@@ -177,6 +177,7 @@ def test_what_is_trained_can_be_less(images):
             Recipe(**fields)
 
 
+@pytest.mark.slow
 def test_trainer_distils(tmp_path, images):
     transformers = pytest.importorskip("transformers")
     model = make("hf-vit")
