@@ -66,7 +66,7 @@ def test_a_model_is_finetuned_and_searched(tmp_path, pictures):
     words = ("--random", "--data", pictures, "--batch", 2)
     out = call("finetune", NAME, *words, "--out", tmp_path / "tuned", "--epochs", 1, "--ema", 0).stdout
     result = json.loads(out)
-    assert result["steps"] == 1
+    assert result["steps"] == 2  # three images, one held out
     assert (tmp_path / "tuned" / "result.json").exists()
     found = json.loads(call("search", NAME, *words, "--trials", 2, "--json").stdout)
     assert found["pareto"]
