@@ -15,14 +15,20 @@ from thrifty.data.influence.evidence import comparison, models, workloads
 from thrifty.data.influence.evidence.byte_run import differences, interval
 from thrifty.data.influence.evidence.comparison import CONTENDERS, EXACT, OURS, RANDOM, RDS, Scene
 
+#: Seeds below which an interval of the mean says nothing.
+FEWEST = 3
+
 
 def show_encoder(ctx: Context, evidence: Evidence) -> None:
-    """Two seeds of the encoder."""
-    runs = _runs(ctx, evidence, "encoder", 2, partial(workloads.encoder_scene, data=ctx.data))
+    """Four seeds of the encoder."""
+    runs = _runs(ctx, evidence, "encoder", 4, partial(workloads.encoder_scene, data=ctx.data))
     if not runs:
         return
     ours, rds, random = (runs[name] for name in (OURS, RDS, RANDOM))
     evidence.measured("encoder-order", Measurement.of(differences(ours, random), "nats"))
+    if len(ours) < FEWEST:
+        evidence.cannot_show("encoder-vs-rds", f"the budget was enough for {len(ours)} seeds, too few for an interval")
+        return
     low, high = interval(differences(ours, rds))
     reason = f"95 % interval [{low:.4f}, {high:.4f}]"
     evidence.measured("encoder-vs-rds", Measurement.of(low, "nats"), reason=reason)
