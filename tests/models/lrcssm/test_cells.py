@@ -97,6 +97,13 @@ def test_a_cell_that_mixes_its_states_is_found_out():
         check_diagonal(cell, random(2, 5, 4), cell.precompute(u))
 
 
+def test_a_state_that_is_one_row_expanded_has_a_jacobian():
+    cell = make("gru", 3, 4)
+    pre = cell.precompute(random(2, 5, 3))
+    state = random(1, 1, 4).expand(2, 5, 4)  # as the first guess of a sequence is
+    check_diagonal(cell, state, pre)
+
+
 def test_the_number_of_parameters():
     n, D = 5, 7
     symmetric = sum(p.numel() for p in LRCCell(n, D, elastance="symmetric").parameters())

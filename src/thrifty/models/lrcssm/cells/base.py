@@ -129,7 +129,8 @@ def check_diagonal(
 
 def _forward_mode(cell: Any, x: Tensor, pre: tuple[Tensor, ...], v: Tensor) -> tuple[Tensor, Tensor]:
     with torch.inference_mode(False):
-        x, v = (t.clone() if t.is_inference() else t for t in (x, v))
+        # An expanded state, as the first of a sequence is, cannot carry a tangent: its elements share memory.
+        x, v = (t.clone() if t.is_inference() else t.contiguous() for t in (x, v))
         pre = tuple(t.clone() if t.is_inference() else t for t in pre)
         value, product, *_ = torch.func.jvp(lambda x: cell.step(x, *pre), (x,), (v,))
     return value, product
