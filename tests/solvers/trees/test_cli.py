@@ -348,7 +348,8 @@ def test_an_interrupt_leaves_no_file_behind(tmp_path):
     chain = "".join(f"{'|   ' * d}a <= {d}: 0 (1.0)\n{'|   ' * d}a > {d}\n" for d in range(60))
     (tmp_path / "t.txt").write_text(chain + "|   " * 60 + "b <= 0: 1 (1.0)\n" + "|   " * 60 + "b > 0: 0 (1.0)\n")
     code = (
-        "import thrifty.solvers.trees.improve as i, time\n"
+        "import signal, thrifty.solvers.trees.improve as i, time\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # ignored where the tests run in the background
         "i.improve_tree = lambda *a, **k: (print('searching', flush=True), time.sleep(60))\n"
         "from thrifty.solvers.trees.cli import app\napp()"
     )
