@@ -2,7 +2,8 @@ import sys
 from pathlib import Path
 
 import pytest
-import torch
+
+from thrifty.bench.timing import threads
 
 sys.path.insert(0, str(Path(__file__).parent))  # for influence_ground
 
@@ -10,7 +11,5 @@ sys.path.insert(0, str(Path(__file__).parent))  # for influence_ground
 @pytest.fixture(autouse=True)
 def one_thread():
     """Small models, and other processes: more threads would only wait for each other."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+    with threads(1):
+        yield

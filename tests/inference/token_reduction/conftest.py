@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from thrifty.bench.timing import threads
+
 sys.path.insert(0, str(Path(__file__).parent))
 
 from vit_hosts import HOSTS
@@ -14,10 +16,8 @@ from vit_hosts import HOSTS
 @pytest.fixture(autouse=True)
 def one_thread():
     """Small matrices, and other processes: more threads would only wait for each other."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+    with threads(1):
+        yield
 
 
 @pytest.fixture(params=list(HOSTS))

@@ -4,6 +4,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from thrifty.bench.timing import threads
+
 sys.path.insert(0, str(Path(__file__).parent))  # for sumo_ground
 
 
@@ -15,7 +17,5 @@ def rng():
 @pytest.fixture(autouse=True)
 def one_thread():
     """Small matrices, and other processes: more threads would only wait for each other."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+    with threads(1):
+        yield

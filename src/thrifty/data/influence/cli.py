@@ -11,7 +11,7 @@ import typer
 
 from thrifty._common.files import write_whole
 
-app = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown")
+app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode="markdown")
 
 Model = Annotated[Path, typer.Option(help="Folder of a local model with its tokenizer.")]
 Train = Annotated[Path, typer.Option(help="The pool: JSONL with text, prompt and completion, messages, or input_ids.")]

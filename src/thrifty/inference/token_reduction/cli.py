@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-app = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown")
+app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode="markdown")
 
 Model = Annotated[str, typer.Argument(help="A folder of transformers, or the name of a timm model.")]
 Weights = Annotated[Path | None, typer.Option(help=".safetensors or .pth for a timm model.", exists=True)]

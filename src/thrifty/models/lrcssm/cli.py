@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from thrifty.models.lrcssm.network import LrcSSMModel
     from thrifty.models.lrcssm.sequences import Sequences
 
-app = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown")
+app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode="markdown")
 
 Data = Annotated[str, typer.Option("--data", help="A .npz (X: n × time × channels, y), a .ts file, or uea:NAME.")]
 Model = Annotated[Path, typer.Argument(help="The folder that `train` wrote.", exists=True, file_okay=False)]

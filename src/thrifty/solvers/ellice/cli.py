@@ -20,7 +20,7 @@ from thrifty._common.files import write_whole
 from thrifty._common.tables import read_table
 from thrifty.solvers.ellice.inputs import label_of, limits_of, model_of, persons_like, training_table
 
-app = typer.Typer(no_args_is_help=True)
+app = typer.Typer(no_args_is_help=True, add_completion=False)
 
 Train = Annotated[Path, typer.Option(help="Training table: CSV with a header line, or Parquet.", exists=True)]
 Target = Annotated[str, typer.Option("--target", help="The column of the training table that holds the labels.")]

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-app = typer.Typer(no_args_is_help=True, help="Exact back-propagation of long sequences in a fraction of the memory.")
+app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode="markdown")
 
 LayerChunk = Annotated[
     str, typer.Option(metavar="TOKENS|auto", help="Tokens of a layer's chunk; auto: a third of the sequence.")

@@ -14,12 +14,16 @@ from rich.table import Table
 from thrifty._common.extras import require
 from thrifty._common.runs import first_process
 
-app = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown")
+app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode="markdown")
 
 
 @app.callback()
 def _sumo() -> None:
-    """Low-rank optimizer with exactly orthogonalised moments: plan its memory, extract what it changed."""
+    """Low-rank optimizer with exactly orthogonalised moments: plan its memory, extract what it changed, pre-train.
+
+    `states` compares optimizers by the bytes they would keep for your model, `extract-lora` turns a fine-tuned model
+    into a LoRA adapter, `pretrain` runs the paper's main experiment on your own text.
+    """
 
 
 @app.command()
