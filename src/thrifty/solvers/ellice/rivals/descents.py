@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,25 +16,38 @@ Rows = Float[np.ndarray, "n d"]
 Logit = Callable[[Tensor], Tensor]
 
 
-def wachter(rows: Rows, logit: Logit, *, price: float = 0.05, lr: float = 0.05, steps: int = 500) -> Rows:
-    """Descend BCE(logit, 1) + price · ‖Δ‖₂, until the logit is positive (Wachter, Mittelstadt, Russell 2017)."""
-    origin = torch.as_tensor(rows)
-    x = origin.clone().requires_grad_(True)
-    adam = torch.optim.Adam([x], lr=lr)
+#: Of rows: the loss of each, and which of them still descend.
+Objective = Callable[[Tensor], tuple[Tensor, Tensor]]
+
+
+def _descend(x: Tensor, objective: Objective, steps: int, **adam: Any) -> Rows:
+    """Take Adam's steps on every row by itself, each until it is no longer active."""
+    x = x.clone().requires_grad_(True)
+    optimizer = torch.optim.Adam([x], **adam)
     for _ in range(steps):
-        adam.zero_grad()
-        out = logit(x)
-        active = (out <= 0).detach()
+        optimizer.zero_grad()
+        loss, active = objective(x)
         if not bool(active.any()):
             break
-        far = ((x - origin).square().sum(1) + 1e-12).sqrt()
-        torch.autograd.backward(((softplus(-out) + price * far) * active).sum())
+        torch.autograd.backward((loss * active).sum())
         before = x.detach().clone()
-        adam.step()
+        optimizer.step()
         with torch.no_grad():
             x[~active] = before[~active]
     array: NDArray[np.float64] = x.detach().numpy()
     return array
+
+
+def wachter(rows: Rows, logit: Logit, *, price: float = 0.05, lr: float = 0.05, steps: int = 500) -> Rows:
+    """Descend BCE(logit, 1) + price · ‖Δ‖₂, until the logit is positive (Wachter, Mittelstadt, Russell 2017)."""
+    origin = torch.as_tensor(rows)
+
+    def objective(x: Tensor) -> tuple[Tensor, Tensor]:
+        out = logit(x)
+        far = ((x - origin).square().sum(1) + 1e-12).sqrt()
+        return softplus(-out) + price * far, (out <= 0).detach()
+
+    return _descend(origin, objective, steps, lr=lr)
 
 
 def trex(
@@ -46,23 +60,14 @@ def trex(
     climbs it until it is at least ``tau``.
     """
     generator = torch.Generator().manual_seed(seed)
-    x = torch.as_tensor(wachter(rows, logit)).requires_grad_(True)
-    adam = torch.optim.Adam([x], lr=lr)
-    for _ in range(steps):
-        adam.zero_grad()
+
+    def objective(x: Tensor) -> tuple[Tensor, Tensor]:
         noise = variance**0.5 * torch.randn((k, *x.shape), generator=generator, dtype=x.dtype)
         near = logit((x + noise).reshape(-1, x.shape[1])).sigmoid().reshape(k, -1)
         stability = (near - (logit(x).sigmoid() - near).abs()).mean(0)
-        active = (stability < tau).detach()
-        if not bool(active.any()):
-            break
-        torch.autograd.backward(-(stability * active).sum())
-        before = x.detach().clone()
-        adam.step()
-        with torch.no_grad():
-            x[~active] = before[~active]
-    array: NDArray[np.float64] = x.detach().numpy()
-    return array
+        return -stability, (stability < tau).detach()
+
+    return _descend(torch.as_tensor(wachter(rows, logit)), objective, steps, lr=lr)
 
 
 def local_weights(rows: Rows, logit: Logit, *, k: int = 1000, variance: float = 0.01, seed: int = 0) -> Rows:
@@ -93,22 +98,15 @@ def roar(
     """
     origin = torch.as_tensor(rows)
     weights, bias = torch.as_tensor(theta[..., :-1]), torch.as_tensor(theta[..., -1])
-    x = origin.clone().requires_grad_(True)
-    adam = torch.optim.Adam([x], lr=lr, amsgrad=True)
     last = torch.full((len(rows),), float("inf"), dtype=torch.float64)
     active = torch.ones(len(rows), dtype=torch.bool)
-    for _ in range(steps):
-        adam.zero_grad()
+
+    def objective(x: Tensor) -> tuple[Tensor, Tensor]:
+        nonlocal last, active
         worst = (x * weights).sum(1) + bias - delta * (x.abs().sum(1) + 1)
         loss = softplus(-worst) + price * (x - origin).abs().sum(1)
-        active &= (last - loss.detach()).abs() >= least_change
+        active = active & ((last - loss.detach()).abs() >= least_change)
         last = loss.detach()
-        if not bool(active.any()):
-            break
-        torch.autograd.backward((loss * active).sum())
-        before = x.detach().clone()
-        adam.step()
-        with torch.no_grad():
-            x[~active] = before[~active]
-    array: NDArray[np.float64] = x.detach().numpy()
-    return array
+        return loss, active
+
+    return _descend(origin, objective, steps, lr=lr, amsgrad=True)
