@@ -147,6 +147,7 @@ def test_a_wholly_padded_row_is_left_out():
         ({"damp": -1.0}, "damp"),
         ({"bandwidth": 0.0}, "bandwidth"),
         ({"num_check": -1}, "num_check"),
+        ({"num_check": 3, "order": 2}, "num_check: at order=2 .* expected 0, got 3"),
         ({"mask_numel": 0}, "mask_numel"),
     ],
 )

@@ -66,6 +66,11 @@ class InfluenceConfig:
         _one_of("kernel", self.kernel, ("rbf", "linear"))
         _one_of("order", self.order, (1, 2))
         _one_of("hessian", self.hessian, ("exact", "ggn"))
+        if self.order == 2 and self.num_check:
+            raise ValueError(
+                f"num_check: at order=2 the propagation is measured by leaving one landmark out; expected 0, got "
+                f"{self.num_check}"
+            )
         if isinstance(self.landmarks, str):
             _one_of("landmarks", self.landmarks, ("random", "kmeans++"))
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Sequence
+import warnings
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,42 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-_log = logging.getLogger(__name__)
+from thrifty.data.influence.config import InfluenceConfig
+
+
+def everything(config: InfluenceConfig, size: int) -> bool:
+    """Tell whether all examples that have a gradient are landmarks, so that nothing is propagated."""
+    if not isinstance(config.landmarks, str):
+        return False
+    if config.num_landmarks > size:
+        warnings.warn(
+            f"num_landmarks: {config.num_landmarks} is more than the {size} examples of the pool; every score is "
+            "computed exactly",
+            stacklevel=4,
+        )
+    return config.num_landmarks >= size
+
+
+def pick(
+    config: InfluenceConfig, valid: Int[np.ndarray, " n"], size: int, embeddings: Callable[[], Float[Tensor, "n e"]]
+) -> tuple[Int[np.ndarray, " l"], Int[np.ndarray, " c"]]:
+    """Return landmarks, and further examples whose gradients check the propagation.
+
+    Args:
+        config: Which and how many.
+        valid: Examples that have a gradient.
+        size: Examples in the pool.
+        embeddings: Gives those of the whole pool, where they are needed.
+    """
+    rng = np.random.default_rng(config.seed)
+    if not isinstance(config.landmarks, str):
+        rows = given(config.landmarks, valid, size)
+    elif config.landmarks == "kmeans++":
+        rows = spread_out(embeddings(), valid, config.num_landmarks, rng)
+    else:
+        rows = draw(valid, config.num_landmarks, rng)
+    left = np.setdiff1d(valid, rows)
+    return rows, draw(left, min(config.num_check, len(left)), rng)
 
 
 def draw(valid: Int[np.ndarray, " n"], count: int, rng: np.random.Generator) -> Int[np.ndarray, " count"]:

@@ -16,31 +16,29 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from thrifty.data.influence import landmarks as landmark_choice
 from thrifty.data.influence.coefficients import optimizer_coefficients
 from thrifty.data.influence.config import InfluenceConfig
-from thrifty.data.influence.embeddings import Embedder, JVPEmbedding
+from thrifty.data.influence.embeddings import JVPEmbedding
 from thrifty.data.influence.examples import Examples
 from thrifty.data.influence.features import GradientFeatures
-from thrifty.data.influence.gradients import ExampleGradients, iterate_gradients
+from thrifty.data.influence.gradients import ExampleGradients
 from thrifty.data.influence.losses import LossFn, default_loss, is_causal
 from thrifty.data.influence.parameters import ParamFilter, select_parameters, without_wrappers
 from thrifty.data.influence.regression import FitReport, KernelRidge, fit_kernel_ridge, quality
 from thrifty.data.influence.results import ScoreResult, SelectionResult
-from thrifty.data.influence.second_order import SecondOrder, landmark_terms
+from thrifty.data.influence.rows import ModelRows
+from thrifty.data.influence.second_order import landmark_terms
 from thrifty.data.influence.selection import choose
-from thrifty.data.influence.sharding import Rows, Shard, assemble, by_index
-from thrifty.data.influence.stores import Progress, filled, pieces_of, settings_digest, tensors_digest
+from thrifty.data.influence.sharding import Rows, Shard, assemble
+from thrifty.data.influence.stores import Progress
 from thrifty.data.influence.weights import Quadratic
 
 _log = logging.getLogger(__name__)
-
-#: Score matrices larger than this are kept in a file, where there is a store.
-IN_MEMORY = 256 * 2**20
 
 
 class InfluenceDistillation:
@@ -114,7 +112,6 @@ class InfluenceDistillation:
         self._store_dtype = store_dtype
         self._progress = progress
         self._gradients = ExampleGradients(model, self.parameters, self._loss_fn)
-        self._digests: dict[str, str] = {}
 
     @classmethod
     def from_config(
@@ -129,18 +126,15 @@ class InfluenceDistillation:
 
         The result serves any target, and other models of the same family.
         """
-        pool = dataset if isinstance(dataset, Examples) else self._examples(dataset, "train")
-        shard = Shard.current()
-        return assemble(self._embed_mine(pool, shard), np.arange(len(pool)), len(pool), shard)
+        pool, source = self._examples(dataset, "train"), self._rows()
+        return assemble(source.embeddings(pool), np.arange(len(pool)), len(pool), source.shard)
 
     def landmark_scores(self, train: Any, target: Any, indices: Sequence[int] | np.ndarray) -> Float[Tensor, "l m"]:
         """Return the exact scores of some pool examples against every target example, from their own gradients."""
-        pool, aim = self._examples(train, "train"), self._examples(target, "target")
+        pool, aim, source = self._examples(train, "train"), self._examples(target, "target"), self._rows()
         rows = landmark_choice.given(indices, pool.valid, len(pool))
-        source = self._feature_rows(pool, rows, "landmarks", self.features.source, keep=False)
-        scores = source @ self._feature_rows(aim, aim.valid, "target", self.features.target, keep=False).T
-        place = {int(row): i for i, row in enumerate(rows)}
-        return scores[[place[int(i)] for i in indices]]
+        scores = source.source(pool, rows, keep=False) @ source.target(aim, keep=False).T
+        return scores[np.searchsorted(rows, np.asarray(indices))]
 
     def score(self, train: Any, target: Any, *, embeddings: Float[Tensor, "n e"] | None = None) -> ScoreResult:
         """Score every pool example against every target example.
@@ -158,45 +152,39 @@ class InfluenceDistillation:
                 embedding is not finite.
             thrifty.data.influence.StaleStoreError: The store holds something else.
         """
-        shard, config = Shard.current(), self.config
+        config, source = self.config, self._rows()
         pool, aim = self._examples(train, "train"), self._examples(target, "target")
-        valid = pool.valid
-        if not len(valid):
-            raise ValueError("train: no example has a label token that counts (all are -100)")
-        if not len(aim.valid):
-            raise ValueError("target: no example has a label token that counts (all are -100)")
-        if overlap := len(set(aim.keys) & set(pool.keys)):
-            warnings.warn(f"{overlap} target examples are in the pool: they will be chosen (leakage)", stacklevel=2)
+        _check(pool, aim)
         before = self._gradients.passes
-        exact = self._wants_exact(len(valid))
+        exact = landmark_choice.everything(config, len(pool.valid))
         mine: Rows = []
+        rows, checks = pool.valid, pool.valid[:0]
         if not exact:
-            mine = (
-                self._given_mine(embeddings, pool, shard) if embeddings is not None else self._embed_mine(pool, shard)
+            mine = source.embeddings(pool) if embeddings is None else source.given(embeddings, pool)
+            rows, checks = landmark_choice.pick(
+                config, pool.valid, len(pool), lambda: assemble(mine, np.arange(len(pool)), len(pool), source.shard)
             )
-        rows, checks = self._landmarks(pool, mine, shard, exact)
         if config.order == 2:
-            return self._second_order(pool, aim, rows, mine, shard, exact)
-        targets = self._target_rows(aim)
-        at_landmarks = self._source_rows(pool, np.concatenate([rows, checks])) @ targets.T
+            return self._second_order(source, pool, aim, rows, mine, exact)
+        targets = source.target(aim)
+        at_landmarks = source.source(pool, np.concatenate([rows, checks])) @ targets.T
         at_landmarks, at_checks = at_landmarks[: len(rows)], at_landmarks[len(rows) :]
-        passes = shard.count(self._gradients.passes - before)
-        scores = self._matrix(len(pool), at_landmarks.shape[1], shard)
+        passes = source.shard.count(self._gradients.passes - before)
+        scores = source.matrix(len(pool), at_landmarks.shape[1], aim)
         if exact:
             scores[torch.from_numpy(rows)] = at_landmarks
             return self._result(pool, scores, rows, FitReport(1.0, 1.0, len(rows), "exact"), None, passes)
-        regression = self._fit(assemble(mine, rows, len(pool), shard), at_landmarks)
+        regression = self._fit(assemble(mine, rows, len(pool), source.shard), at_landmarks)
         for indices, embedded in mine:
             scores[torch.from_numpy(indices)] = regression.predict(embedded)
-        scores = shard.total(scores)
+        scores = source.shard.total(scores)
         if len(checks):
             report = quality(at_checks, scores[torch.from_numpy(checks)], "held out")
         else:
             report = quality(at_landmarks, regression.leave_one_out, "leave-one-out")
         if config.exact_landmarks:
             scores[torch.from_numpy(rows)] = at_landmarks
-            if len(checks):
-                scores[torch.from_numpy(checks)] = at_checks
+            scores[torch.from_numpy(checks)] = at_checks
         return self._result(pool, scores, np.sort(np.concatenate([rows, checks])), report, regression, passes)
 
     def select(
@@ -246,24 +234,21 @@ class InfluenceDistillation:
             seed=self.config.seed,
         )  # fmt: skip
 
+    def _rows(self) -> ModelRows:
+        """What computes rows under the model as it is now."""
+        return ModelRows(
+            self.model, self.parameters, self.coefficients, self.features, self._gradients, self._loss_fn, self.config,
+            Shard.current(), self._store, self._store_dtype, self._progress,
+        )  # fmt: skip
+
     def _second_order(
-        self, pool: Examples, aim: Examples, rows: np.ndarray, mine: Rows, shard: Shard, exact: bool
+        self, source: ModelRows, pool: Examples, aim: Examples, rows: np.ndarray, mine: Rows, exact: bool
     ) -> ScoreResult:
         """Influence p and the quadratic term of the whole pool, from those of the landmarks."""
-        before, at = self._gradients.passes, torch.from_numpy(rows)
-        p, core = landmark_terms(
-            SecondOrder(self.model, self.parameters, self.coefficients, self.features, self._gradients, self._loss_fn),
-            pool,
-            aim,
-            rows,
-            self.config,
-            shard,
-            folder=self._store,
-            key=self._gradient_key(pool) | {"target": aim.digest} if self._store is not None else None,
-            progress=self._progress,
-        )
+        before, at, shard = self._gradients.passes, torch.from_numpy(rows), source.shard
+        p, core = landmark_terms(source, pool, aim, rows)
         passes = shard.count(self._gradients.passes - before)
-        scores, spread = self._matrix(len(pool), 1, shard), torch.zeros(len(pool), len(rows))
+        scores, spread = torch.zeros(len(pool), 1), torch.zeros(len(pool), len(rows))
         if exact:
             report, regression = FitReport(1.0, 1.0, len(rows), "exact"), None
         else:
@@ -281,96 +266,6 @@ class InfluenceDistillation:
     def _fit(self, embeddings: Tensor, scores: Tensor) -> KernelRidge:
         config = self.config
         return fit_kernel_ridge(embeddings, scores, kernel=config.kernel, damp=config.damp, bandwidth=config.bandwidth)
-
-    def _wants_exact(self, size: int) -> bool:
-        chosen = self.config.landmarks
-        if not isinstance(chosen, str):
-            return False
-        if self.config.num_landmarks > size:
-            warnings.warn(
-                f"num_landmarks: {self.config.num_landmarks} is more than the {size} examples of the pool; every score "
-                "is computed exactly",
-                stacklevel=3,
-            )
-        return self.config.num_landmarks >= size
-
-    def _landmarks(
-        self, pool: Examples, mine: Rows, shard: Shard, exact: bool
-    ) -> tuple[Int[np.ndarray, " l"], Int[np.ndarray, " c"]]:
-        """Return landmarks, and extra examples that check the propagation."""
-        config, valid = self.config, pool.valid
-        if exact:
-            return valid, valid[:0]
-        rng = np.random.default_rng(config.seed)
-        if not isinstance(config.landmarks, str):
-            rows = landmark_choice.given(config.landmarks, valid, len(pool))
-        elif config.landmarks == "kmeans++":
-            rows = landmark_choice.spread_out(
-                assemble(mine, np.arange(len(pool)), len(pool), shard), valid, config.num_landmarks, rng
-            )
-        else:
-            rows = landmark_choice.draw(valid, config.num_landmarks, rng)
-        left = np.setdiff1d(valid, rows)
-        return rows, landmark_choice.draw(left, min(config.num_check, len(left)), rng)
-
-    def _embed_mine(self, pool: Examples, shard: Shard) -> Rows:
-        config = self.config
-        embedder = Embedder(self.model, config.embedding, config.seed)
-        if config.embedding.pooling == "last" and config.embedding.embed_fn is None:
-            pool = self._with_end(pool)
-
-        def rows(piece: np.ndarray) -> Tensor:
-            batches = pool.batches(piece, max(config.batch_size, 16))
-            return by_index(piece, ((chosen, embedder(batch)) for chosen, batch in batches))
-
-        key = None
-        if self._store is not None:
-            settings = {"embedding": config.embedding.settings(), "seed": config.seed}
-            key = {"model": self._model_digest(), "data": pool.digest, "settings": settings_digest(settings)}
-        return filled(
-            pieces_of(np.arange(len(pool)), pool.lengths), rows, what="embeddings", shard=shard, folder=self._store,
-            key=key, dtype=self._store_dtype, progress=self._progress,
-        )  # fmt: skip
-
-    def _given_mine(self, embeddings: Tensor, pool: Examples, shard: Shard) -> Rows:
-        if embeddings.dim() != 2 or len(embeddings) != len(pool):
-            raise ValueError(
-                f"embeddings: expected one row a pool example ({len(pool)}), got shape {tuple(embeddings.shape)}"
-            )
-        pieces = pieces_of(np.arange(len(pool)), pool.lengths)
-        return [(piece, embeddings[torch.from_numpy(piece)]) for i, piece in enumerate(pieces) if shard.owns(i)]
-
-    def _source_rows(self, pool: Examples, rows: np.ndarray) -> Float[Tensor, "l g"]:
-        return self._feature_rows(pool, rows, "landmarks", self.features.source)
-
-    def _target_rows(self, aim: Examples) -> Float[Tensor, "m g"]:
-        if len(aim.valid) < len(aim):
-            _log.warning("target: %d examples without a label token are left out", len(aim) - len(aim.valid))
-        return self._feature_rows(aim, aim.valid, "target", self.features.target)
-
-    def _feature_rows(
-        self, examples: Examples, rows: np.ndarray, what: str, feature: Any, *, keep: bool = True
-    ) -> Float[Tensor, "l g"]:
-        shard, folder = Shard.current(), self._store if keep else None
-
-        def compute(piece: np.ndarray) -> Tensor:
-            batches = iterate_gradients(self._gradients, examples, piece, self.config.batch_size)
-            return by_index(piece, ((chosen, feature(raw)) for chosen, raw in batches))
-
-        key = self._gradient_key(examples) if folder is not None else None
-        found = filled(
-            pieces_of(rows, examples.lengths), compute, what=what, shard=shard, folder=folder, key=key,
-            dtype=self._store_dtype, progress=self._progress,
-        )  # fmt: skip
-        return assemble(found, rows, len(examples), shard)
-
-    def _matrix(self, n: int, m: int, shard: Shard) -> Float[Tensor, "n m"]:
-        """Return zeros, in a file if they are many: a column a target lies together, as the rounds read it."""
-        if self._store is None or 4 * n * m <= IN_MEMORY:
-            return torch.zeros(n, m)
-        self._store.mkdir(parents=True, exist_ok=True)
-        path = self._store / f"scores-{shard.rank}.f32"
-        return torch.from_numpy(np.memmap(path, np.float32, "w+", shape=(m, n))).T
 
     def _result(
         self, pool: Examples, scores: Tensor, rows: np.ndarray, report: FitReport, regression: KernelRidge | None,
@@ -393,29 +288,10 @@ class InfluenceDistillation:
             vocabulary = getattr(table, "num_embeddings", None)
         return Examples(dataset, name, self._causal, vocabulary)
 
-    def _with_end(self, pool: Examples) -> Examples:
-        """Return the pool with an end-of-sequence token behind every example."""
-        eos = getattr(getattr(without_wrappers(self.model), "config", None), "eos_token_id", None)
-        eos = eos[0] if isinstance(eos, (list, tuple)) else eos
-        return pool if eos is None else Examples(pool.dataset, pool.name, pool.causal, pool.vocabulary, int(eos))
 
-    def _model_digest(self) -> str:
-        if "model" not in self._digests:
-            self._digests["model"] = tensors_digest(self.model.named_parameters())
-        return self._digests["model"]
-
-    def _gradient_key(self, examples: Examples) -> dict[str, str]:
-        config = self.config
-        settings = {
-            "params": list(self.parameters), "mask_numel": config.mask_numel, "grad_dim": config.grad_dim,
-            "projection": config.projection, "seed": config.seed, "order": config.order, "hessian": config.hessian,
-            "loss": getattr(self._loss_fn, "__qualname__", type(self._loss_fn).__name__),
-        }  # fmt: skip
-        a = self.features.a
-        if "optimizer" not in self._digests:
-            b = self.coefficients.flat("b", self.parameters) if config.order == 2 else torch.zeros(1)
-            self._digests["optimizer"] = tensors_digest([("a", torch.ones(1) if a is None else a), ("b", b)])
-        return {
-            "model": self._model_digest(), "data": examples.digest, "settings": settings_digest(settings),
-            "optimizer": self._digests["optimizer"],
-        }  # fmt: skip
+def _check(pool: Examples, aim: Examples) -> None:
+    for examples in (pool, aim):
+        if not len(examples.valid):
+            raise ValueError(f"{examples.name}: no example has a label token that counts (all are -100)")
+    if overlap := len(set(aim.keys) & set(pool.keys)):
+        warnings.warn(f"{overlap} target examples are in the pool: they will be chosen (leakage)", stacklevel=3)

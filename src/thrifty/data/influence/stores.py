@@ -57,9 +57,9 @@ def filled(
     Args:
         pieces: All pieces, the same in every process.
         compute: Gives the rows of one piece.
-        what: ``"embeddings"``, ``"landmarks"`` or ``"target"``: the folder's name, and what progress is reported as.
+        what: What progress is reported as.
         shard: Which pieces are this process's.
-        folder: Where files are kept; ``None`` keeps nothing.
+        folder: Where the files of these rows are kept; ``None`` keeps nothing.
         key: Digests of what the rows depend on.
         dtype: Of the rows that are kept.
         progress: Told (done, total, what).
@@ -68,7 +68,7 @@ def filled(
         StaleStoreError: The folder belongs to another model, other data or other settings.
         ValueError: A file in it is damaged.
     """
-    place = None if folder is None else _open(folder / what, {**(key or {}), "pieces": _pieces_digest(pieces)}, dtype)
+    place = None if folder is None else _open(folder, {**(key or {}), "pieces": _pieces_digest(pieces)}, dtype)
     mine = [number for number in range(len(pieces)) if shard.owns(number)]
     out = []
     for done, number in enumerate(mine):
