@@ -16,8 +16,10 @@ from thrifty.inference.token_reduction import (
     reduction_of,
     restore_tokens,
 )
+from thrifty.inference.token_reduction.analyze import watch_attention
 from thrifty.inference.token_reduction.config import METHODS
 from thrifty.inference.token_reduction.hosts import find_host
+from thrifty.inference.token_reduction.partition import begin
 
 LAYERS = (2, 4, 5)
 HALF = FreqReduceConfig(layers=LAYERS, keep=0.5)
@@ -66,20 +68,21 @@ def test_counts_and_order_are_the_schedules(host, images):
         assert (stage.kept.diff(dim=1) > 0).all()
         assert (stage.dc_size.sum(1) + stage.kept.shape[1] == 100).all()
     assert prefix == {"timm-distilled": 2, "timm-registers": 5, "timm-no-class": 0, "timm-map-pool": 0, "hf-deit": 2,
-                      "hf-dinov2-registers": 5, "hf-siglip": 0}.get(host, 1)  # fmt: skip
+                      "hf-dinov2-registers": 5, "hf-dinov3": 5, "timm-dinov3": 5,
+                      "hf-siglip": 0}.get(host, 1)  # fmt: skip
 
 
 def test_the_first_choice_is_that_of_the_hosts_own_attention(host, images):
     """What enters the first reduction is not reduced yet, so that plain attention there gives the score."""
     model = make(host)
-    part = find_host(model).part(LAYERS[0] - 1)
-    seen = []
-    norm = next(p for name, p in part.block.named_children() if "norm" in name or name == "ln_1")
-    hook = norm.register_forward_hook(lambda _, __, out: seen.append(out))
+    vit, seen = find_host(model), []
+    begun = begin(3, (10, 10), vit.prefix, "cpu")
+    hooks = watch_attention(vit, LAYERS[0] - 1, lambda _: begun, lambda *qkv: seen.append(qkv))
     run(model, images)
-    hook.remove()
-    q, k, _ = part.query_key_value(seen[0])
-    a = (q.double() @ k.double().transpose(-2, -1) * part.scale).softmax(-1)
+    for hook in hooks:
+        hook.remove()
+    q, k, _, scale = seen[0]
+    a = (q.double() @ k.double().transpose(-2, -1) * scale).softmax(-1)
     reduction = reduce_tokens(model, HALF, trace=True)
     run(model, images)
     score = a.mean(dim=(1, 2))[:, reduction.host.prefix :]
@@ -253,8 +256,8 @@ def test_version_4_of_transformers_is_known_by_its_names(images):
 
 
 @pytest.mark.parametrize(
-    "name", ["swin_tiny_patch4_window7_224", "convnext_atto", "eva02_tiny_patch14_224", "samvit_base_patch16_224",
-             "vit_small_resnet26d_224", "resnet18", "vit_medium_patch16_rope_reg1_gap_256"],
+    "name", ["swin_tiny_patch4_window7_224", "convnext_atto", "samvit_base_patch16_224", "resnet18",
+             "vit_small_resnet26d_224", "beit_base_patch16_224"],
 )  # fmt: skip
 def test_models_without_a_plain_grid_are_refused(name):
     timm = pytest.importorskip("timm")

@@ -27,6 +27,7 @@ def hf(kind, **kwargs):
         "dinov2": lambda: t.Dinov2Model(t.Dinov2Config(**shape, mlp_ratio=2)),
         "dinov2_registers": lambda: t.Dinov2WithRegistersModel(t.Dinov2WithRegistersConfig(**shape, mlp_ratio=2)),
         "clip": lambda: t.CLIPVisionModelWithProjection(t.CLIPVisionConfig(**shape, projection_dim=7)),
+        "dinov3": lambda: t.DINOv3ViTModel(t.DINOv3ViTConfig(**shape, num_register_tokens=4, pos_embed_rescale=None)),
         "siglip": lambda: t.SiglipVisionModel(t.SiglipVisionConfig(**shape)),
     }[kind]()
 
@@ -46,11 +47,15 @@ HOSTS = {
     "timm-layer-scale": lambda: timm_model(init_values=0.1, drop_path_rate=0.1),
     "timm-map-pool": lambda: timm_model(class_token=False, global_pool="map"),
     "timm-gated": lambda: timm_model(attn_layer=_gated()),
+    "timm-eva02": lambda: timm_model(name="eva02_tiny_patch14_224"),
+    "timm-dinov3": lambda: timm_model(name="vit_small_patch16_dinov3", init_values=0.5),
+    "timm-rope-mixed": lambda: timm_model(name="vit_small_patch16_rope_mixed_224", init_values=0.5),
     "hf-vit": lambda: hf("vit"),
     "hf-vit-eager": lambda: hf("vit", attn_implementation="eager"),
     "hf-deit": lambda: hf("deit"),
     "hf-dinov2": lambda: hf("dinov2"),
     "hf-dinov2-registers": lambda: hf("dinov2_registers"),
+    "hf-dinov3": lambda: hf("dinov3"),
     "hf-clip": lambda: hf("clip"),
     "hf-siglip": lambda: hf("siglip"),
     "open_clip": open_clip_tower,

@@ -16,8 +16,9 @@ from torch import Tensor, nn
 from thrifty._common.extras import require
 from thrifty._common.files import write_whole
 from thrifty.inference.token_reduction import metrics
+from thrifty.inference.token_reduction.attention import attend_and_score
 from thrifty.inference.token_reduction.config import Config, named
-from thrifty.inference.token_reduction.hosts import find_host
+from thrifty.inference.token_reduction.hosts import Host, find_host
 from thrifty.inference.token_reduction.partition import Tokens, begin
 from thrifty.inference.token_reduction.patch import TokenReduction, reduce_tokens, reduction_of
 from thrifty.inference.token_reduction.restore import restore_tokens
@@ -155,32 +156,30 @@ def _observe(model: nn.Module, x: Tensor, config: Config | None) -> list[_Seen]:
     host = find_host(model)
     reduction = None if config is None else reduce_tokens(model, config, trace=True)
     seen: list[_Seen] = []
+    batch = len(x)
     grid: list[tuple[int, int]] = []
     collapse: list[Tensor] = []
 
     def on_patches(_: Any, __: Any, maps: Tensor) -> None:
         grid.append((int(maps.shape[-2]), int(maps.shape[-1])))
 
-    def on_norm(module: Any, _: Any, normed: Tensor) -> None:
+    def on_attention(query: Tensor, key: Tensor, value: Tensor, scale: float) -> None:
         """Attention's own share: plain attention on what the block's first norm gives."""
-        part = host.part(module._thrifty_index)
-        query, key, value = part.query_key_value(normed)
-        mixed = torch.softmax(query * part.scale @ key.transpose(-2, -1), dim=-1) @ value
+        mixed = torch.softmax(query * scale @ key.transpose(-2, -1), dim=-1) @ value
         collapse.append(metrics.collapse_ratio(mixed.transpose(1, 2).flatten(2), value.transpose(1, 2).flatten(2)))
+
+    def place(length: int) -> Tokens:
+        return _tokens(reduction, batch, length, grid[-1], host.prefix, x.device)
 
     def on_block(_: Any, __: Any, out: Any) -> None:
         sequence = out[0] if isinstance(out, tuple) else out
-        tokens = _tokens(reduction, sequence, grid[-1], host.prefix)
-        dense = restore_tokens(sequence, tokens)
+        dense = restore_tokens(sequence, place(sequence.shape[1]))
         seen.append(_Seen(grid[-1], host.prefix, host.has_class_token, sequence, dense, collapse[-1]))
 
     hooks = [host.patches.register_forward_hook(on_patches)]
-    norms = []
     for index, block in enumerate(host.blocks):
-        norm = next(part for name, part in block.named_children() if "norm" in name or name == "ln_1")
-        norm._thrifty_index = index  # type: ignore[assignment]
-        norms.append(norm)
-        hooks += [norm.register_forward_hook(on_norm), block.register_forward_hook(on_block)]
+        hooks += watch_attention(host, index, place, on_attention)
+        hooks.append(block.register_forward_hook(on_block))
     training = model.training
     try:
         model.eval()
@@ -190,17 +189,38 @@ def _observe(model: nn.Module, x: Tensor, config: Config | None) -> list[_Seen]:
         model.train(training)
         for hook in hooks:
             hook.remove()
-        for norm in norms:
-            del norm._thrifty_index
         if reduction is not None:
             reduction.remove()
     return seen
 
 
-def _tokens(reduction: TokenReduction | None, sequence: Tensor, grid: tuple[int, int], prefix: int) -> Tokens:
+def watch_attention(
+    host: Host, index: int, place: Callable[[int], Tokens], then: Callable[[Tensor, Tensor, Tensor, float], None]
+) -> list[Any]:
+    """Call ``then`` with queries, keys, values and scale of a block whenever it runs, and return the hooks.
+
+    ``place`` tells, for the length of the sequence, what is known of its tokens: rotary positions need it.
+    """
+    part, block = host.part(index), host.blocks[index]
+    norm = next(child for name, child in block.named_children() if "norm" in name or name == "ln_1")
+    given: dict[str, Any] = {}
+
+    def on_block(_: Any, __: Any, kwargs: dict[str, Any]) -> None:
+        given["rotary"] = part.rotary(kwargs)
+
+    def on_norm(_: Any, __: Any, normed: Tensor) -> None:
+        rotary = given["rotary"]
+        then(*part.query_key_value(normed, None if rotary is None else rotary.at(place(normed.shape[1]))), part.scale)
+
+    return [block.register_forward_pre_hook(on_block, with_kwargs=True), norm.register_forward_hook(on_norm)]
+
+
+def _tokens(
+    reduction: TokenReduction | None, batch: int, length: int, grid: tuple[int, int], prefix: int, device: torch.device
+) -> Tokens:
     """Return what is known of the tokens behind a block; before the first reduction, all are there."""
-    if reduction is None or sequence.shape[1] == prefix + grid[0] * grid[1]:
-        return begin(len(sequence), grid, prefix, sequence.device)
+    if reduction is None or length == prefix + grid[0] * grid[1]:
+        return begin(batch, grid, prefix, device)
     return reduction.tokens
 
 
@@ -260,13 +280,13 @@ def noise_sensitivity(
         raise ValueError(f"layer: expected 1 to {len(host.blocks)}, got {layer}")
     rng = torch.Generator().manual_seed(seed)
     score: list[Tensor] = []
-    part = host.part(layer - 1)
-    norm = next(p for name, p in host.blocks[layer - 1].named_children() if "norm" in name or name == "ln_1")
+    grid: list[tuple[int, int]] = []
 
-    def on_norm(_: Any, __: Any, normed: Tensor) -> None:
-        from thrifty.inference.token_reduction.attention import attend_and_score
+    def on_patches(_: Any, __: Any, maps: Tensor) -> None:
+        grid.append((int(maps.shape[-2]), int(maps.shape[-1])))
 
-        score.append(attend_and_score(*part.query_key_value(normed), part.scale)[1][:, host.prefix :])
+    def on_attention(query: Tensor, key: Tensor, value: Tensor, scale: float) -> None:
+        score.append(attend_and_score(query, key, value, scale)[1][:, host.prefix :])
 
     def disturb(_: Any, __: Any, out: Any) -> Any:
         sequence = out[0] if isinstance(out, tuple) else out
@@ -280,7 +300,11 @@ def noise_sensitivity(
     lost: dict[str, list[float]] = {"high": [], "low": []}
     with torch.no_grad():
         clean = judge(model(x)).float().mean()
-        hooks = [norm.register_forward_hook(on_norm), host.blocks[layer - 1].register_forward_hook(disturb)]
+        hooks = [
+            host.patches.register_forward_hook(on_patches),
+            *watch_attention(host, layer - 1, lambda _: begin(len(x), grid[-1], host.prefix, x.device), on_attention),
+            host.blocks[layer - 1].register_forward_hook(disturb),
+        ]
         try:
             for kind in lost:  # noqa: PLC0206
                 for _ in range(trials):

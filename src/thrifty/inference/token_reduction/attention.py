@@ -65,15 +65,16 @@ def reweight_values(
     """Return values whose plain attention is that of :func:`reweighted` attention on the given ones.
 
     The rows of A sum to 1, so what A_LP subtracts can be subtracted from every value beforehand:
-    (A_LP + (1 + w1) A_HP + beta A_DC) V = A V', where V' = (1 + w1) V - w1 mean(V), and beta V is added to the DC rows.
+    (A_LP + (1 + w1) A_HP + beta A_DC) V = A V', where V' = (1 + w1) V - w1 mean(V), with beta V more in the DC rows.
     Any fused kernel will do, nothing is divided by, and w1 = beta = 0 leaves every bit as it was.
     """
     w1 = w1.to(values.dtype)[:, None, None]
-    out = torch.addcmul(values, w1, values - values.mean(dim=-2, keepdim=True))
-    if beta is None or not dc:
-        return out
-    kept, summary = out[..., :-dc, :], out[..., -dc:, :]
-    return torch.cat((kept, torch.addcmul(summary, beta.to(values.dtype)[:, None, None], values[..., -dc:, :])), dim=-2)
+    factor = 1 + w1
+    if beta is not None and dc:
+        summary = (factor + beta.to(values.dtype)[:, None, None]).expand(-1, dc, -1)
+        factor = torch.cat((factor.expand(-1, values.shape[-2] - dc, -1), summary), dim=1)
+    # One pass over the values; with w1 = beta = 0 it is V 1 - 0.
+    return torch.addcmul(-w1 * values.mean(dim=-2, keepdim=True), values, factor)
 
 
 def attend_and_score(
@@ -94,6 +95,7 @@ def attend_and_score(
     """
     tokens = query.shape[-2]
     chunk = chunk or (CHUNK_ON_CPU if query.device.type == "cpu" else CHUNK)
+    query, key, values = (x.contiguous() for x in (query, key, values))  # else every chunk would copy its heads
     outputs, received = [], None
     for start in range(0, tokens, chunk):
         attention = probabilities(query[..., start : start + chunk, :], key, scale, bias)

@@ -20,6 +20,7 @@ from thrifty.inference.token_reduction.attention import reweight_values
 from thrifty.inference.token_reduction.hosts import Block, attend
 from thrifty.inference.token_reduction.partition import Tokens, begin
 from thrifty.inference.token_reduction.restore import restored_sequence
+from thrifty.inference.token_reduction.rotary import Rotary
 
 if TYPE_CHECKING:
     from thrifty.inference.token_reduction.config import Restoring
@@ -71,8 +72,8 @@ class PlainBlock:
         """Run the host's own forward, checkpointed if the host was asked to."""
         _refuse_masks(args, kwargs)
         if self.run.checkpointing and self.block.training and torch.is_grad_enabled():
-            return checkpoint(type(self.block).forward, self.block, x, use_reentrant=False)
-        return type(self.block).forward(self.block, x)
+            return checkpoint(type(self.block).forward, self.block, x, use_reentrant=False, **kwargs)
+        return type(self.block).forward(self.block, x, **kwargs)
 
 
 class ReducedBlock:
@@ -95,13 +96,14 @@ class ReducedBlock:
         """Run the block on what the previous one left."""
         _refuse_masks(args, kwargs)
         tokens = self._known(x)
+        rotary = self.part.rotary(kwargs)
         block: Any = self.block
         if block.training and torch.is_grad_enabled() and self.run.checkpointing:
-            x, tokens = checkpoint(self._body, x, tokens, use_reentrant=False)
+            x, tokens = checkpoint(self._body, x, tokens, rotary, use_reentrant=False)
         elif block.training and torch.is_grad_enabled() and getattr(block, "gradient_checkpointing", False):
-            x, tokens = block._gradient_checkpointing_func(self._body, x, tokens)
+            x, tokens = block._gradient_checkpointing_func(self._body, x, tokens, rotary)
         else:
-            x, tokens = self._body(x, tokens)
+            x, tokens = self._body(x, tokens, rotary)
         self.run.tokens = tokens
         return (x,) if self._as_tuple else x
 
@@ -120,13 +122,13 @@ class ReducedBlock:
             )
         return tokens
 
-    def _body(self, x: Tensor, tokens: Tokens) -> tuple[Tensor, Tokens]:
+    def _body(self, x: Tensor, tokens: Tokens, rotary: Rotary | None) -> tuple[Tensor, Tokens]:
         part, reducer = self.part, self.run.reducer
         stage = self.stage
         if stage is not None and reducer.is_noop(stage, tokens):
             stage = None
         normed = part.first_norm(x)
-        query, key, value = part.query_key_value(normed)
+        query, key, value = part.query_key_value(normed, None if rotary is None else rotary.at(tokens))
         w1 = getattr(self.block, "freq_w1", None)
         if w1 is not None:
             value = reweight_values(value, w1, getattr(self.block, "freq_beta", None), tokens.summaries)

@@ -13,14 +13,11 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from thrifty.inference.token_reduction.options import METHODS, Schedule, Source, grouped
+
 app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode="markdown")
 
-Model = Annotated[str, typer.Argument(help="A folder of transformers, or the name of a timm model.")]
-Weights = Annotated[Path | None, typer.Option(help=".safetensors or .pth for a timm model.", exists=True)]
-Random = Annotated[bool, typer.Option("--random", help="Random weights: for counts and speed.")]
-Layers = Annotated[str, typer.Option(help="Where tokens are dropped, numbered from 1.")]
-Keep = Annotated[str, typer.Option(help="Share of the remaining tokens that each keeps, or one share.")]
-Window = Annotated[str, typer.Option(help="DC cells along each side, for each layer.")]
+Method = Annotated[str, typer.Option(help=f"{METHODS}.")]
 Images = Annotated[list[Path], typer.Option("--images", help="Images, or folders of them.", exists=True)]
 Force = Annotated[bool, typer.Option("--force", help="Replace files that are there.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -32,39 +29,33 @@ def _token_reduction() -> None:
 
 
 @app.command()
+@grouped
 def patch(
-    model: Model,
+    source: Source,
     out: Annotated[Path, typer.Option(help="Folder for the weights and token_reduction.json.")],
-    weights: Weights = None,
-    random: Random = False,
-    layers: Layers = "4,7,10",
-    keep: Keep = "0.7",
-    window: Window = "2,1,1",
-    method: Annotated[str, typer.Option(help="frequency, tome, evit, pool, random or low.")] = "frequency",
+    schedule: Schedule,
+    method: Method = "frequency",
     force: Force = False,
 ) -> None:
     """Save a model together with a reduction; load_reduced reads it with the reduction in force."""
     from thrifty.inference.token_reduction import count_macs, files, reduce_tokens
 
-    loaded = files.load_model(model, weights, random=random)
+    loaded = source.load()
     size = files.image_size(loaded)
     before = count_macs(loaded, size)
     if out.exists() and any(out.iterdir()) and not force:
         raise FileExistsError(f"{out} holds files already; choose another folder, or use --force")
-    reduction = reduce_tokens(loaded, _config(method, layers, keep, window))
+    reduction = reduce_tokens(loaded, schedule.config(method))
     reduction.save_pretrained(out, **({} if hasattr(type(loaded), "save_pretrained") else {"force": force}))
     after = count_macs(loaded, size)
     typer.echo(f"{out}: {before / 1e9:.2f} GMACs -> {after / 1e9:.2f} GMACs at {size[0]} x {size[1]}")
 
 
 @app.command()
+@grouped
 def bench(
-    model: Model,
-    weights: Weights = None,
-    random: Random = False,
-    layers: Layers = "4,7,10",
-    keep: Keep = "0.7",
-    window: Window = "2,1,1",
+    source: Source,
+    schedule: Schedule,
     methods: Annotated[str, typer.Option(help="Which, besides the model as it is.")] = "frequency,tome,evit,pool",
     batch: Annotated[int, typer.Option(help="Images at once.", min=1)] = 8,
     repeats: Annotated[int, typer.Option(help="Rounds.", min=1)] = 7,
@@ -77,9 +68,9 @@ def bench(
     from thrifty.inference.token_reduction import files
     from thrifty.inference.token_reduction.speed import measure_throughput
 
-    loaded = files.load_model(model, weights, random=random).to(device)
+    loaded = source.load().to(device)
     x = torch.randn(batch, 3, *files.image_size(loaded), generator=torch.Generator().manual_seed(0)).to(device)
-    configs = {name: _config(name, layers, keep, window) for name in methods.split(",")}
+    configs = {name: schedule.config(name) for name in methods.split(",")}
     found = measure_throughput(loaded, x, configs, repeats=repeats)
     if as_json:
         typer.echo(json.dumps({name: asdict(speed) for name, speed in found.items()}))
@@ -91,13 +82,11 @@ def bench(
 
 
 @app.command()
+@grouped
 def analyze(
-    model: Model,
+    source: Source,
     images: Images,
-    weights: Weights = None,
-    random: Random = False,
-    layers: Layers = "4,7,10",
-    keep: Keep = "0.7",
+    schedule: Schedule,
     methods: Annotated[str, typer.Option(help="Which; base is the model as it is.")] = "base,frequency,tome,evit,pool",
     plot: Annotated[Path | None, typer.Option(help="Draw the table as PNG or SVG.")] = None,
     out: Annotated[Path | None, typer.Option(help="Write the table as CSV there, not to the screen.")] = None,
@@ -108,14 +97,11 @@ def analyze(
     from thrifty._common.files import write_whole
     from thrifty.inference.token_reduction import analyze_tokens, files
 
-    loaded = files.load_model(model, weights, random=random)
+    loaded = source.load()
     size = files.image_size(loaded)
     pixels = [files.read_pixels(path, size) for path in files.image_files(images)[:limit]]
-    shares, where = _numbers(keep, float, "keep"), _numbers(layers, int, "layers")
-    found = analyze_tokens(
-        loaded, files.to_batch(pixels, loaded), methods.split(","), layers=where,
-        keep=shares[0] if len(shares) == 1 else shares,
-    )  # fmt: skip
+    configs = {name: None if name == "base" else schedule.config(name) for name in methods.split(",")}
+    found = analyze_tokens(loaded, files.to_batch(pixels, loaded), configs)
     if plot is not None:
         found.plot(plot, force=force)
         typer.echo(f"wrote {plot}", err=True)
@@ -126,15 +112,12 @@ def analyze(
 
 
 @app.command()
+@grouped
 def show(
-    model: Model,
+    source: Source,
     image: Annotated[Path, typer.Argument(help="An image.", exists=True)],
     out: Annotated[Path, typer.Option(help="The picture, PNG.")],
-    weights: Weights = None,
-    random: Random = False,
-    layers: Layers = "4,7,10",
-    keep: Keep = "0.7",
-    window: Window = "2,1,1",
+    schedule: Schedule,
     score: Annotated[str, typer.Option(help="attn_mean, cos_dc, qk_mean, cls, random or low.")] = "attn_mean",
     force: Force = False,
 ) -> None:
@@ -144,9 +127,9 @@ def show(
     from thrifty.inference.token_reduction import files, reduce_tokens
     from thrifty.inference.token_reduction.overlay import save_picture, visualize
 
-    loaded = files.load_model(model, weights, random=random)
+    loaded = source.load()
     pixels = files.read_pixels(image, files.image_size(loaded))
-    config = _config("frequency", layers, keep, window, score=score)
+    config = schedule.config(score=score)
     with reduce_tokens(loaded, config, trace=True) as reduction, torch.no_grad():
         loaded(files.to_batch([pixels], loaded))
         save_picture(out, visualize(pixels, reduction.info(), reduction.tokens.grid), force=force)
@@ -154,11 +137,10 @@ def show(
 
 
 @app.command()
+@grouped
 def search(
-    model: Model,
+    source: Source,
     data: Annotated[Path, typer.Option(help="Validation images: one folder a class.", exists=True)],
-    weights: Weights = None,
-    random: Random = False,
     trials: Annotated[int, typer.Option(help="Schedules to evaluate.", min=1)] = 50,
     alpha: Annotated[float, typer.Option(help="Weight of what is saved against accuracy kept.")] = 1.0,
     batch: Annotated[int, typer.Option(help="Images at once.", min=1)] = 32,
@@ -172,7 +154,7 @@ def search(
     from thrifty.inference.token_reduction.search import search_schedule
 
     found, names = files.labelled_folder(data)
-    loaded = files.load_model(model, weights, random=random, classes=len(names) if random else None)
+    loaded = source.load(len(names) if source.random else None)
     chosen = found[:: max(1, len(found) // limit)][:limit]
 
     def tell(done: int, total: int, best: float) -> None:
@@ -195,17 +177,14 @@ def search(
 
 
 @app.command()
+@grouped
 def finetune(
-    model: Model,
+    source: Source,
     data: Annotated[Path, typer.Option(help="Training images: one folder a class.", exists=True)],
     out: Annotated[Path, typer.Option(help="Folder for checkpoints, result.json and the model.")],
+    schedule: Schedule,
     val: Annotated[Path | None, typer.Option(help="Held-out images, likewise; else every tenth of data.")] = None,
-    weights: Weights = None,
-    random: Random = False,
-    layers: Layers = "4,7,10",
-    keep: Keep = "0.7",
-    window: Window = "2,1,1",
-    method: Annotated[str, typer.Option(help="frequency, tome, evit, pool, random or low.")] = "frequency",
+    method: Method = "frequency",
     epochs: Annotated[int, typer.Option(min=1)] = 30,
     lr: Annotated[float, typer.Option(help="Peak rate of AdamW.")] = 1e-4,
     wd: Annotated[float, typer.Option(help="Weight decay.")] = 2e-5,
@@ -236,9 +215,8 @@ def finetune(
     if world > 1:
         torch.distributed.init_process_group("nccl" if cuda else "gloo")
     device = f"cuda:{os.environ.get('LOCAL_RANK', '0')}" if cuda else "cpu"
-    loaded = files.load_model(model, weights, random=random, classes=len(names))
-    config = _config(method, layers, keep, window, **({"dc_pos_embed": "learned"} if method == "frequency" else {}))
-    reduce_tokens(loaded.to(device), config)
+    loaded = source.load(len(names))
+    reduce_tokens(loaded.to(device), schedule.config(method, dc_pos_embed="learned"))
 
     def batches(epoch: int, training: bool) -> Iterator[tuple[Any, Any]]:
         if not training:
@@ -274,25 +252,3 @@ def _batches(
             mirrored = torch.rand(len(x), generator=rng) < 0.5
             x[mirrored] = x[mirrored].flip(-1)
         yield x, torch.tensor([label for _, label in part])
-
-
-def _config(method: str, layers: str, keep: str, window: str, **fields: Any) -> Any:
-    """Return the setting that a command line describes."""
-    from dataclasses import replace
-
-    from thrifty.inference.token_reduction import named
-
-    where = _numbers(layers, int, "layers")
-    shares = _numbers(keep, float, "keep")
-    config = named(method, where, shares[0] if len(shares) == 1 else shares)
-    if method != "frequency":
-        return config
-    cells = _numbers(window, int, "window")
-    return replace(config, window=cells[0] if len(cells) == 1 else cells, **fields)
-
-
-def _numbers(text: str, kind: Any, name: str) -> Any:
-    try:
-        return tuple(kind(part) for part in text.split(","))
-    except ValueError:
-        raise ValueError(f"{name}: expected numbers with commas between them, got {text!r}") from None

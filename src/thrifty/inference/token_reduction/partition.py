@@ -111,9 +111,7 @@ def highest(score: Float[Tensor, "batch n"], count: int) -> tuple[Int[Tensor, "b
 
 def ranked(score: Float[Tensor, "batch n"]) -> Int[Tensor, "batch n"]:
     """Return the indices from the highest score to the lowest; of equal ones the lower index comes first."""
-    if (
-        torch.compiler.is_exporting()
-    ):  # ONNX has no stable sort, and its plain one prefers the lower index by definition
+    if torch.compiler.is_exporting():  # ONNX has no stable sort; its plain one prefers the lower index by definition
         return torch.sort(score, dim=1, descending=True).indices
     return torch.sort(score, dim=1, descending=True, stable=True).indices
 
@@ -121,11 +119,6 @@ def ranked(score: Float[Tensor, "batch n"]) -> Int[Tensor, "batch n"]:
 def take(x: Float[Tensor, "batch n d"], index: Int[Tensor, "batch k"]) -> Float[Tensor, "batch k d"]:
     """Return the tokens at an index, each image its own."""
     return x.gather(1, index.unsqueeze(-1).expand(-1, -1, x.shape[-1]))
-
-
-def is_noop(keep: int, tokens: Tokens) -> bool:
-    """Tell whether every live patch stays, so that a stage does nothing at all."""
-    return keep >= tokens.live
 
 
 def reduce_by_score(

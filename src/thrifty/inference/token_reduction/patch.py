@@ -148,8 +148,8 @@ def reduce_tokens(
     ``torch.onnx.export``, DDP and ``copy.deepcopy`` work as before.
 
     Args:
-        model: A timm ``VisionTransformer``, a transformers ViT, DeiT, DINOv2, CLIP or SigLIP vision model with or
-            without a head, an open_clip model or tower, or a module that holds exactly one of these.
+        model: A timm ``VisionTransformer`` or ``Eva``, a transformers ViT, DeiT, DINOv2, DINOv3, CLIP or SigLIP vision
+            model with or without a head, an open_clip model or tower, or a module that holds exactly one of these.
         config: Ours, or a rival's (``ToMeConfig``, ``EViTConfig``, ``PoolConfig``); by default ``FreqReduceConfig()``.
         restored: Give one token a patch again after the last block, as :func:`restore_tokens` does, so that the
             sequence has its full length (segmenters; average pooling weighted by what a token stands for).
@@ -161,7 +161,8 @@ def reduce_tokens(
         The reduction, with ``remove()``; also a context manager.
 
     Raises:
-        TypeError: No plain vision transformer is in the model, or the setting is none.
+        TypeError: No plain vision transformer is in the model, the setting is none, or it is a rival's and the model's
+            positions are rotary.
         ValueError: The schedule does not fit the depth, a score needs a class token and there is none, or a reduction
             is in force already.
 
@@ -184,9 +185,8 @@ def reduce_tokens(
         )
     if isinstance(config, ToMeConfig) and config.layers is None:
         config = replace(config, layers=tuple(range(1, len(host.blocks) + 1)))
-    reducer = make_reducer(config, trace=trace, keep_values=restored == "residual", debug=debug)
-    if restored == "residual":
-        reducer = make_reducer(config, trace=True, keep_values=True, debug=debug)
+    residual = restored == "residual"  # needs what each reduction dropped
+    reducer = make_reducer(config, trace=trace or residual, keep_values=residual, debug=debug)
     _check(config, host, restored)
     if existing is not None:
         existing.remove()
@@ -213,6 +213,11 @@ def _check(config: Config, host: Host, restored: Any) -> None:
         raise ValueError(f"restored: expected None, 'dc' or 'residual', got {restored!r}")
     if restored == "residual" and not isinstance(config, FreqReduceConfig):
         raise ValueError(f"restored: 'residual' needs DC tokens, which {type(config).__name__} does not make; use 'dc'")
+    if host.rotary and not isinstance(config, FreqReduceConfig):
+        raise TypeError(
+            f"config: this model's positions are rotary, and tokens that {type(config).__name__} makes have no place; "
+            "use FreqReduceConfig (score='random' and 'low' included)"
+        )
     by_class = config.method == "evit" or getattr(config, "score", "") == "cls"
     if by_class and not host.has_class_token:
         raise ValueError("score: attention of the class token was asked for, and this model has none; use 'attn_mean'")
@@ -242,9 +247,8 @@ def _install(reduction: TokenReduction, restored: Restoring | None) -> None:
     reduction._hooks.append(host.patches.register_forward_hook(run.images_came))
     if host.kind == "transformers":
         for module in reduction.model.modules():
-            outer = any(
-                part is host.trunk for part in module.modules()
-            )  # inside, transformers hands on masks of its own
+            # Only at the outer doors: inside, transformers hands on masks of its own.
+            outer = any(part is host.trunk for part in module.modules())
             if outer and hasattr(module, "config") and hasattr(module, "save_pretrained"):
                 reduction._hooks.append(module.register_forward_pre_hook(_refuse_attentions, with_kwargs=True))
     else:

@@ -12,7 +12,7 @@ from torch import Tensor
 from thrifty.inference.token_reduction import attention
 from thrifty.inference.token_reduction.config import Config, FreqReduceConfig, tokens_kept
 from thrifty.inference.token_reduction.hosts import Block, Heads, attend
-from thrifty.inference.token_reduction.partition import Stage, Tokens, reduce_by_score, refuse_nonfinite, take
+from thrifty.inference.token_reduction.partition import Stage, Tokens, cell_of, reduce_by_score, refuse_nonfinite, take
 
 
 class Reducer(Protocol):
@@ -122,8 +122,6 @@ class FrequencyReducer:
         low: Tensor,
         layer: int,
     ) -> Stage:
-        from thrifty.inference.token_reduction.partition import cell_of
-
         assert before.position is not None
         assert after.position is not None
         dropped = before.position.gather(1, low)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Literal
+
 import numpy as np
 import torch
 from torch import Tensor, nn
@@ -21,22 +24,37 @@ def backbone(ctx: Context) -> nn.Module:
 
 def photographs(count: int, ctx: Context) -> Tensor:
     """Return random square crops of scikit-learn's two photographs (or of the user's images), half to full height."""
-    rng = np.random.default_rng(ctx.seed)
-    if ctx.data is not None:
-        files = image_files([ctx.data])
-        pictures = [read_pixels(path, (2 * SIDE, 2 * SIDE)) for path in files[:64]]
-    else:
-        from sklearn.datasets import load_sample_images
+    return crops(_pictures(ctx), count, ctx.seed).to(ctx.device)
 
-        pictures = load_sample_images().images
-    crops = []
+
+def halves(count: int, side: Literal["left", "right"], seed: int, ctx: Context) -> Tensor:
+    """Return crops of the left or of the right halves of the pictures: no pixel is in both."""
+    cut = [picture[:, : picture.shape[1] // 2] for picture in _pictures(ctx)]
+    if side == "right":
+        cut = [picture[:, picture.shape[1] // 2 :] for picture in _pictures(ctx)]
+    return crops(cut, count, seed).to(ctx.device)
+
+
+def _pictures(ctx: Context) -> Sequence[np.ndarray]:
+    if ctx.data is not None:
+        return [read_pixels(path, (2 * SIDE, 2 * SIDE)) for path in image_files([ctx.data])[:64]]
+    from sklearn.datasets import load_sample_images
+
+    held: Sequence[np.ndarray] = load_sample_images().images
+    return held
+
+
+def crops(pictures: Sequence[np.ndarray], count: int, seed: int) -> Tensor:
+    """Return square crops, half to all of the shorter side, as the model takes them."""
+    rng = np.random.default_rng(seed)
+    found = []
     for index in range(count):
         picture = pictures[index % len(pictures)]
         height, width = picture.shape[:2]
         side = int(rng.integers(min(height, width) // 2, min(height, width) + 1))
         top, left = int(rng.integers(height - side + 1)), int(rng.integers(width - side + 1))
-        crops.append(_enlarged(picture[top : top + side, left : left + side]))
-    return _normalised(torch.stack(crops)).to(ctx.device)
+        found.append(_enlarged(picture[top : top + side, left : left + side]))
+    return _normalised(torch.stack(found))
 
 
 def clothes(count: int, ctx: Context) -> Tensor:

@@ -7,7 +7,6 @@ mean over heads; the r most similar pairs merge into means weighted by size; att
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -15,10 +14,11 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional
 
-from thrifty.inference.token_reduction.config import ToMeConfig, tokens_kept
+from thrifty.inference.token_reduction.config import tokens_kept
 from thrifty.inference.token_reduction.hosts import Block, Heads, attend
-from thrifty.inference.token_reduction.partition import Stage, Tokens, ranked, take
+from thrifty.inference.token_reduction.partition import Tokens, ranked, take
 from thrifty.inference.token_reduction.reducers import log_sizes
+from thrifty.inference.token_reduction.rivals.schedule import Rival
 
 
 def match(
@@ -37,25 +37,13 @@ def match(
     return order[:, merge:].sort(dim=-1).values, gone, partner.gather(1, gone)
 
 
-class ToMeReducer:
+class ToMeReducer(Rival):
     """Merges the most similar tokens at the layers of the schedule."""
-
-    where = "mid"
-
-    def __init__(self, config: ToMeConfig, *, trace: bool, debug: bool) -> None:
-        self.config, self.debug, self._trace = config, debug, trace
-        self.layers: tuple[int, ...] = config.layers or ()  # filled in for the host's depth
-        self.shares = config.keep
-
-    def begin(self, tokens: Tokens, *, track: bool) -> Tokens:
-        """Forget positions; follow owners if asked to."""
-        return replace(tokens, owner=tokens.position if track else None, position=None)
 
     def merged(self, stage: int, tokens: Tokens) -> int:
         """Return how many tokens a stage merges away: at most half of them."""
         if self.config.r is not None:
-            return min(self.config.r, tokens.live // 2)
-        assert isinstance(self.shares, tuple)
+            return min(self.config.r, tokens.live // 2)  # type: ignore[no-any-return]
         return min(tokens.live - tokens_kept(self.shares[stage], tokens.live), tokens.live // 2)
 
     def is_noop(self, stage: int, tokens: Tokens) -> bool:
@@ -83,22 +71,17 @@ class ToMeReducer:
         summed = weighed[:, 1::2].scatter_add(1, _wide(into, x), take(weighed[:, ::2], gone))
         target_size = size[:, 1::2].scatter_add(1, into.unsqueeze(-1), take(size[:, ::2], gone))
         merged = (summed / target_size).to(x.dtype)
-        out = torch.cat((x[:, : tokens.prefix], take(behind[:, ::2], stay), merged), dim=1)
+        short = torch.cat((take(behind[:, ::2], stay), merged), dim=1)
         sizes = torch.cat((take(size[:, ::2], stay), target_size), dim=1).squeeze(-1)
-        known = replace(tokens, size=sizes, shape=None)
-        if tokens.owner is not None:
-            known = replace(known, owner=_moved(stay, gone, into, tokens.live).gather(1, tokens.owner))
-        if self._trace:
-            record = Stage(self.layers[stage], None, None, None, None, x.shape[1], out.shape[1])
-            known = replace(known, history=(*tokens.history, record))
-        return out, known
+        became = None if tokens.owner is None else _became(stay, gone, into, tokens.live)
+        return self.shortened(x, short, tokens, stage, size=sizes, became=became)
 
 
 def _wide(index: Int[Tensor, "batch k"], x: Tensor) -> Int[Tensor, "batch k d"]:
     return index.unsqueeze(-1).expand(-1, -1, x.shape[-1])
 
 
-def _moved(stay: Tensor, gone: Tensor, into: Tensor, live: int) -> Int[Tensor, "batch live"]:
+def _became(stay: Tensor, gone: Tensor, into: Tensor, live: int) -> Int[Tensor, "batch live"]:
     """Return where each token went."""
     batch, kept = stay.shape
     place = torch.zeros((batch, live), dtype=torch.long, device=stay.device)
