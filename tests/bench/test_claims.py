@@ -2,6 +2,7 @@
 
 import pytest
 
+from thrifty.bench.carried import UnavailableError
 from thrifty.bench.claims import Claim, Gate, Measurement, Target, judge
 from thrifty.bench.evidence import Evidence
 
@@ -78,3 +79,37 @@ def test_every_claim_is_listed_even_if_nothing_was_measured():
 def test_a_finding_of_an_unknown_claim_is_refused():
     with pytest.raises(KeyError, match=r"'third' is not among this method's claims \(half\)"):
         Evidence([COST], "quick").measured("third", ratio(1))
+
+
+def test_what_is_measured_side_by_side_is_subtracted_run_by_run():
+    ours, theirs = Measurement.of([1.0, 2.0], "nats"), Measurement.of([0.5, 3.0], "nats", timed=True)
+    assert ours.minus(theirs) == Measurement.of([0.5, -1.0], "nats", timed=True)
+    with pytest.raises(ValueError, match="expected 2 runs in nats, got 1 in nats"):
+        ours.minus(Measurement.of(1.0, "nats"))
+
+
+def test_the_interval_of_a_mean_is_students():
+    stats = pytest.importorskip("scipy.stats")
+    values = [0.2, 0.5, 0.1, 0.9]
+    wanted = stats.ttest_1samp(values, 0).confidence_interval()
+    assert Measurement.of(values, "nats").interval() == pytest.approx((wanted.low, wanted.high))
+    with pytest.raises(ValueError, match="at least two runs"):
+        Measurement.of(1.0, "nats").interval()
+
+
+def test_a_claim_whose_contender_failed_says_so():
+    evidence = Evidence([COST], "full")
+    evidence.row("another", {}, error="no matter")
+    evidence.row("rival", {}, error="not installed: pip install rival")
+    (finding,) = evidence.findings()
+    assert (finding.status, finding.reason) == ("cannot show", "rival: not installed: pip install rival")
+
+
+@pytest.mark.parametrize("absent", [UnavailableError("no data"), ImportError("no package")])
+def test_claims_whose_data_is_absent_say_so_and_the_run_goes_on(absent):
+    evidence = Evidence([COST], "full")
+    with evidence.needs("half"):
+        raise absent
+    assert evidence.findings()[0].reason == str(absent)
+    with pytest.raises(KeyError), evidence.needs("half"):
+        raise KeyError("a fault in the experiment")

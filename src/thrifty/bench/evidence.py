@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+from thrifty.bench.carried import UnavailableError
 from thrifty.bench.claims import Claim, Finding, Measurement, Mode, judge
 
 
@@ -79,13 +81,27 @@ class Evidence:
         self._findings[claim_id] = Finding(self._claim(claim_id), "cannot show", reason=reason)
         self._on_change(self)
 
+    @contextmanager
+    def needs(self, *claim_ids: str) -> Iterator[None]:
+        """Where data or a package is absent, end the block; those of its claims not yet measured cannot be shown."""
+        try:
+            yield
+        except (UnavailableError, ImportError) as error:
+            for claim_id in claim_ids:
+                if claim_id not in self._findings:
+                    self.cannot_show(claim_id, str(error))
+
     def plot(self, plot: Plot) -> None:
         """Add a picture to the report."""
         self._plots.append(plot)
         self._on_change(self)
 
     def findings(self, unmeasured: str = "this run did not measure it") -> list[Finding]:
-        """Return a finding for every claim; ``unmeasured`` is the reason given for those without one."""
+        """Return a finding for every claim.
+
+        One that was not measured cannot be shown, because of the contender of its that failed, or else for the reason
+        ``unmeasured``.
+        """
         return [self._findings.get(claim.id) or self._missing(claim, unmeasured) for claim in self._claims.values()]
 
     def to_json(self, unmeasured: str = "this run did not measure it") -> dict[str, Any]:
@@ -98,8 +114,11 @@ class Evidence:
         }
 
     def _missing(self, claim: Claim, reason: str) -> Finding:
-        needs_full = claim.budget == "full" and self._mode == "quick"
-        return Finding(claim, "cannot show", reason="needs --full" if needs_full else reason)
+        if claim.budget == "full" and self._mode == "quick":
+            reason = "needs --full"
+        elif failed := [row for row in self._rows if row["error"] and row["contender"] in claim.contenders]:
+            reason = f"{failed[0]['contender']}: {failed[0]['error']}"
+        return Finding(claim, "cannot show", reason=reason)
 
     def _claim(self, claim_id: str) -> Claim:
         try:

@@ -6,15 +6,13 @@ the work in a fresh process and reads the system's high-water mark, which also s
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from thrifty._common.extras import require
+from thrifty.bench import isolated
 
 
 def allocated_peak(work: Callable[[], object], *, device: str = "cpu") -> int:
@@ -51,11 +49,16 @@ def resident_peak(target: str, *arguments: Any) -> int:
     Raises:
         RuntimeError: The process failed; the message ends with what it printed last.
     """
-    command = [sys.executable, "-m", "thrifty.bench.memory", target, json.dumps(arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise RuntimeError(f"target: {target} failed in a fresh process: {done.stderr.strip().splitlines()[-1:]}")
-    return int(json.loads(done.stdout.splitlines()[-1])["grew"])
+    return int(isolated.call(f"{__name__}:growth", target, *arguments))
+
+
+def growth(target: str, *arguments: Any) -> int:
+    """Run the target in this process, and return by how many bytes the high-water mark rose."""
+    module, _, name = target.partition(":")
+    function = getattr(import_module(module), name)
+    before = _high_water_mark()
+    function(*arguments)
+    return _high_water_mark() - before
 
 
 def _high_water_mark() -> int:
@@ -67,16 +70,3 @@ def _high_water_mark() -> int:
     import resource
 
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # bytes on macOS
-
-
-def _main(target: str, arguments: str) -> None:
-    """Run the target and print by how much the high-water mark rose."""
-    module, _, name = target.partition(":")
-    function = getattr(import_module(module), name)
-    before = _high_water_mark()
-    function(*json.loads(arguments))
-    sys.stdout.write("\n" + json.dumps({"grew": _high_water_mark() - before}) + "\n")
-
-
-if __name__ == "__main__":
-    _main(*sys.argv[1:])

@@ -31,6 +31,10 @@ class Timing:
     seconds: Measurement
     threads: int
 
+    def metrics(self, name: str = "time") -> dict[str, Measurement]:
+        """Return what a row shows of it: the seconds, under ``name``, and the threads."""
+        return {name: self.seconds, "threads": Measurement.of(self.threads, "threads", timed=True)}
+
 
 @contextmanager
 def threads(count: int) -> Iterator[None]:

@@ -70,5 +70,5 @@ def test_rivals_of_rocelib_say_what_they_lack(cancer):
     try:
         import gurobipy  # noqa: F401
     except ImportError:
-        with pytest.raises(ImportError, match="not installed: PROPLACE of rocelib needs 'gurobipy'"):
+        with pytest.raises(ImportError, match="needs what is not installed: 'gurobipy'"):
             contenders.rocelib("PROPLACE", theta, X[:1], X, 0.05)

@@ -6,11 +6,8 @@ A BERT of six blocks, hidden size 384 and 22.7 million parameters, as safetensor
 
 from __future__ import annotations
 
-import zipfile
 from pathlib import Path
 from typing import Any
-
-from filelock import FileLock
 
 from thrifty._common.extras import require
 from thrifty.bench import carried
@@ -27,18 +24,8 @@ def folder() -> Path:
     Raises:
         thrifty.bench.carried.UnavailableError: The package is not in the cache.
     """
-    archive = carried.archive(NAME)
-    place = archive.with_suffix("")
-    with FileLock(archive.with_name(f".{archive.name}.unpacked.lock")), zipfile.ZipFile(archive) as packed:
-        place.mkdir(exist_ok=True)
-        for name in FILES:
-            inside = carried.CARRIED[NAME].inside + name
-            path = place / name
-            if not path.exists() or path.stat().st_size != packed.getinfo(inside).file_size:
-                beside = path.with_name(f".{name}.part")
-                beside.write_bytes(packed.read(inside))
-                beside.replace(path)
-    return place
+    inside = carried.CARRIED[NAME].inside
+    return carried.unpacked(NAME, {inside + name for name in FILES}) / inside
 
 
 def load(classes: int) -> tuple[Any, Any]:

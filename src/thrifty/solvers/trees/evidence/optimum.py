@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import numpy as np
 from sklearn.model_selection import train_test_split
 
+from thrifty._common.extras import require
 from thrifty.bench.claims import Measurement
 from thrifty.bench.context import Context
 from thrifty.bench.data import keel
@@ -29,11 +29,8 @@ def show(ctx: Context, evidence: Evidence) -> None:
     tables = FULL_TABLES if ctx.full else QUICK_TABLES
     for done, name in enumerate(tables):
         ctx.progress(done, len(tables), f"optimal trees, {name}")
-        measure = partial(ctx.once, f"optimum {name}", ctx.seed, partial(compare, name, ctx.seed))
-        found = ctx.attempt(evidence, "ConTree", measure)
+        found = ctx.attempt(evidence, "ConTree", ctx.once, f"optimum {name}", ctx.seed, compare, name, ctx.seed)
         if found is None:
-            evidence.cannot_show("gap-to-optimal", "ConTree is not installed: pip install pycontree")
-            evidence.cannot_show("time-to-optimal", "ConTree is not installed: pip install pycontree")
             return
         for contender, (train, test, seconds) in found.items():
             evidence.row(
@@ -59,8 +56,7 @@ def show(ctx: Context, evidence: Evidence) -> None:
 
 def compare(name: str, seed: int) -> dict[str, tuple[float, float, float]]:
     """Return training errors, test error and seconds of each contender."""
-    from pycontree import ConTree
-
+    ConTree = require("pycontree", extra="bench").ConTree
     table = keel.load(name)
     X, X_test, y, y_test = train_test_split(table.X, table.y, test_size=0.2, stratify=table.y, random_state=seed)
     fits: dict[str, Callable[[], Any]] = {

@@ -66,11 +66,7 @@ def _beside_cart(ctx: Context, evidence: Evidence) -> None:
     for contender, timing in times.items():
         evidence.row(
             contender,
-            {
-                "training errors": Measurement.of(errors[contender], "errors"),
-                "time": timing.seconds,
-                "threads": Measurement.of(timing.threads, "threads", timed=True),
-            },
+            {"training errors": Measurement.of(errors[contender], "errors"), **timing.metrics()},
             workload="generated, 20 000 × 10, depth 4",
         )
     moved = BYTES_A_STEP * X.size * fitted.get_depth()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -38,8 +37,7 @@ def show(ctx: Context, evidence: Evidence) -> None:
     for done, (table, depth) in enumerate(pieces):
         ctx.progress(done, len(pieces), f"{table.name}, depth {depth}")
         for seed in seeds:
-            compute = partial(cross_validate, table, depth, seed)
-            folds = ctx.once(f"{table.name}, depth {depth}", seed, compute)
+            folds = ctx.once(f"{table.name}, depth {depth}", seed, cross_validate, table, depth, seed)
             found.setdefault((table.name, depth), []).append(folds)
         _rows(evidence, f"{table.name}, depth {depth}", found[table.name, depth])
 

@@ -205,5 +205,6 @@ def run(ctx: Context) -> Evidence:
             reach.show(ctx, evidence, text, error)
     speed.show(ctx, evidence, text, error)
     if ctx.full:
-        pretrained.show(ctx, evidence)
+        with evidence.needs("pretrained-equal", "pretrained-peak"):
+            pretrained.show(ctx, evidence)
     return evidence

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import numpy as np
 from torch import Tensor
 
@@ -57,7 +55,7 @@ def _layers(ctx: Context, evidence: Evidence, text: Tensor, model: object) -> tu
         found: Peaks = {}
         for name in contenders:
             chunk = LAYER_CHUNK if name == OURS else "auto"
-            value = ctx.attempt(evidence, name, partial(peak, name, model, batch, chunk, ctx.device), workload=workload)
+            value = ctx.attempt(evidence, name, peak, name, model, batch, chunk, ctx.device, workload=workload)
             if value is not None:
                 found[name] = Measurement.of(value, "MiB")
                 evidence.row(name, {"peak": found[name]}, workload=workload)
@@ -76,7 +74,7 @@ def _head(ctx: Context, evidence: Evidence, text: Tensor, error: float) -> None:
     found: Peaks = {}
     for name in [NATIVE, OURS] + ([LAYERS_ONLY, CHECKPOINT, TRL, MST, TILED, NONE] if ctx.full else []):
         chunk = HEAD_LAYER_CHUNK if name in {OURS, LAYERS_ONLY} else "auto"
-        value = ctx.attempt(evidence, name, partial(peak, name, model, batch, chunk, ctx.device), workload=workload)
+        value = ctx.attempt(evidence, name, peak, name, model, batch, chunk, ctx.device, workload=workload)
         if value is not None:
             found[name] = Measurement.of(value, "MiB")
             evidence.row(name, {"peak": found[name]}, workload=workload)

@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 
-from thrifty.bench.carried import UnavailableError
 from thrifty.bench.claims import Measurement
 from thrifty.bench.context import Context
 from thrifty.bench.data import smollm2, stdlib_text
@@ -23,13 +22,7 @@ LENGTH, STEPS, CHUNK, RATE = 2048, 2, 512, 0.01
 
 def show(ctx: Context, evidence: Evidence) -> None:
     """Train from the same weights, ours and both standard paths; compare losses and peaks."""
-    claims = ("pretrained-equal", "pretrained-peak")
-    try:
-        model, tokenizer = smollm2.load()
-    except (UnavailableError, ImportError) as error:
-        for claim in claims:
-            evidence.cannot_show(claim, str(error))
-        return
+    model, tokenizer = smollm2.load()
     model = model.to(ctx.device).train()
     workload = f"SmolLM2-135M, {LENGTH} tokens a step"
     rows = blocks(tokenizer, iter(_texts(ctx.data)), LENGTH)[:STEPS]
@@ -37,14 +30,14 @@ def show(ctx: Context, evidence: Evidence) -> None:
     start = copy.deepcopy(model.state_dict())
     losses: dict[str, list[float]] = {}
     peaks: dict[str, float] = {}
+
+    def work(name: str, batches: list[Batch]) -> Any:
+        model.load_state_dict(start)
+        return _train(name, model, batches, ctx.device)
+
     for place, (name, steps) in enumerate({OURS: STEPS, CHECKPOINT: STEPS, NATIVE: 1}.items()):
         ctx.progress(place, 3, f"{workload}: {name}")
-
-        def work(name: str = name, steps: int = steps) -> Any:
-            model.load_state_dict(start)
-            return _train(name, model, batches[:steps], ctx.device)
-
-        peaks[name], losses[name] = ctx.once(f"{workload} {name}", ctx.seed, work)
+        peaks[name], losses[name] = ctx.once(f"{workload} {name}", ctx.seed, work, name, batches[:steps])
         found = {"peak": Measurement.of(peaks[name], "MiB"), "first loss": Measurement.of(losses[name][0], "nats")}
         if steps > 1:
             found["last loss"] = Measurement.of(losses[name][-1], "nats")

@@ -102,21 +102,16 @@ def _compare(
 ) -> dict[str, int]:
     """Find each contender's largest size."""
     found: dict[str, int] = {}
+
+    def size(name: str, start: int, _: int) -> int:
+        return largest(lambda n: at(name, n), start, budget)
+
     for place, (name, start) in enumerate(starts.items()):
         ctx.progress(place, len(starts), f"{what}, {workload}: {name}")
-
-        def compute(name: str = name, start: int = start) -> int:
-            return largest(lambda n: at(name, n), start, budget)
-
-        size = ctx.attempt(
-            evidence,
-            name,
-            lambda name=name, compute=compute: ctx.once(f"{what} {workload} {name}", ctx.seed, compute),  # type: ignore[misc]
-            workload=workload,
-        )
-        if size is not None:
-            found[name] = int(size)
-            evidence.row(name, {what: Measurement.of(size, unit)}, workload=workload)
+        sizes = ctx.every_seed(evidence, name, [ctx.seed], size, name, start, workload=workload)
+        if sizes is not None:
+            (found[name],) = sizes
+            evidence.row(name, {what: Measurement.of(sizes, unit)}, workload=workload)
     return found
 
 

@@ -150,5 +150,6 @@ def run(ctx: Context) -> Evidence:
     training.show_digits(ctx, evidence)
     if ctx.full:
         training.show_rates(ctx, evidence)
-        finetune.show(ctx, evidence)
+        with evidence.needs("finetuning-smollm2"):
+            finetune.show(ctx, evidence)
     return evidence

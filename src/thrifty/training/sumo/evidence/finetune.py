@@ -10,7 +10,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from thrifty.bench.carried import UnavailableError
 from thrifty.bench.claims import Measurement
 from thrifty.bench.context import Context
 from thrifty.bench.data import smollm2
@@ -35,15 +34,11 @@ def show(ctx: Context, evidence: Evidence) -> None:
     text = read_text(ctx.data)
     for done, (name, rate) in enumerate(RATES.items()):
         ctx.progress(done, len(RATES), f"{name}: fine-tuning SmolLM2")
-        train = partial(finetune, name, rate, text, seed=ctx.seed, held_out="test", device=ctx.device)
-        compute = partial(ctx.once, f"{name}, smollm2", ctx.seed, train)
-        try:
-            result = ctx.attempt(evidence, name, compute, workload=workload)
-        except UnavailableError as error:
-            evidence.cannot_show("finetuning-smollm2", str(error))
-            return
-        if result is None:
+        train = partial(finetune, name, rate, text, held_out="test", device=ctx.device)
+        runs = ctx.every_seed(evidence, name, [ctx.seed], train, workload=workload)
+        if runs is None:
             continue
+        (result,) = runs
         found[name] = result
         evidence.row(
             name,
@@ -60,7 +55,7 @@ def show(ctx: Context, evidence: Evidence) -> None:
         evidence.measured("finetuning-smollm2", Measurement.of(found["SUMO"]["loss"] - found["GaLore"]["loss"], "nats"))
 
 
-def finetune(name: str, rate: float, text: Text, *, seed: int, held_out: str, device: str = "cpu") -> dict[str, float]:
+def finetune(name: str, rate: float, text: Text, seed: int, *, held_out: str, device: str = "cpu") -> dict[str, float]:
     """Fine-tune once; return the loss on held-out source before and after, bytes of state and seconds a step.
 
     Args:

@@ -50,7 +50,7 @@ def show(ctx: Context, evidence: Evidence, gate: tuple[list[float], list[float]]
     workload = f"one weight of {SQUARE} × {SQUARE}, rank {SQUARE_RANK}, float32"
     held = {}
     for name in ("SUMO", *(RIVALS if ctx.full else QUICK_RIVALS)):
-        found = ctx.attempt(evidence, name, lambda name=name: measured_bytes(name), workload=workload)  # type: ignore[misc]
+        found = ctx.attempt(evidence, name, measured_bytes, name, workload=workload)
         if found is not None:
             held[name] = Measurement.of(found / 1e3, "kB")
             evidence.row(name, {"state": held[name]}, workload=workload)

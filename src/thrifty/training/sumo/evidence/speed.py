@@ -48,8 +48,8 @@ def show(ctx: Context, evidence: Evidence, gates: Gates) -> None:
     plain = {name: timing.seconds for name, timing in steps.items()}
     renewal = {name: timing.seconds for name, timing in refreshes.items()}
     spread = {name: _plus(plain[name], renewal[name], count / GAP) for name in renewal}
-    for name, step in plain.items():
-        metrics = {"step": step, "threads": Measurement.of(steps[name].threads, "threads", timed=True)}
+    for name in plain:
+        metrics = steps[name].metrics("step")
         if name in renewal:
             metrics |= {"refresh of one weight": renewal[name], "step, refreshes spread": spread[name]}
         evidence.row(name, metrics, workload=workload)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -88,12 +87,12 @@ def show_language(ctx: Context, evidence: Evidence) -> Runs:
     _report_moments(evidence, runs, label)
     _measure_steps(evidence, "loss-vs-galore", runs)
     _measure_full_rank(evidence, runs)
-    if "SUMO, Newton-Schulz" in runs:
-        ours, theirs = _finals(runs, "SUMO"), _finals(runs, "SUMO, Newton-Schulz")
-        evidence.measured("svd-loss-vs-newton-schulz", _difference(ours, theirs))
-    if "SUMO, no transport" in runs:
-        ours, theirs = _finals(runs, "SUMO"), _finals(runs, "SUMO, no transport")
-        evidence.measured("transport-effect", _difference(ours, theirs))
+    for claim, other in (
+        ("svd-loss-vs-newton-schulz", "SUMO, Newton-Schulz"),
+        ("transport-effect", "SUMO, no transport"),
+    ):
+        if other in runs:
+            evidence.measured(claim, _losses(runs, "SUMO").minus(_losses(runs, other)))
     return runs
 
 
@@ -111,22 +110,23 @@ def show_digits(ctx: Context, evidence: Evidence) -> None:
 def show_rates(ctx: Context, evidence: Evidence) -> None:
     """How many rates of the grid come within 5 % of the best loss: short runs of the byte model."""
     text, steps, shares = language.read_text(ctx.data), language.QUICK_STEPS, {}
-    names = ("SUMO", "GaLore", "Muon", "AdamW")
+    names, workload = ("SUMO", "GaLore", "Muon", "AdamW"), f"byte model, {steps} steps, every rate"
+
+    def losses(name: str, seed: int) -> list[float]:
+        options: dict[str, Any] = {"steps": steps, "seed": seed, "held_out": "test", "every": steps}
+        return [language.train(name, lr, text, **options).final for lr in GRID]
+
     for done, name in enumerate(names):
         ctx.progress(done, len(names), f"{name} over the grid of rates")
-
-        def losses(name: str = name) -> list[float]:
-            options: dict[str, Any] = {"steps": steps, "seed": ctx.seed, "held_out": "test", "every": steps}
-            with threads(1):
-                return [language.train(name, lr, text, **options).final for lr in GRID]
-
-        found = ctx.attempt(evidence, name, lambda f=losses, n=name: ctx.once(f"{n}, grid", ctx.seed, f))  # type: ignore[misc]
-        if found:
+        with threads(1):
+            runs = ctx.every_seed(evidence, name, [ctx.seed], losses, name, workload=workload)
+        if runs:
+            (found,) = runs
             best = min(loss for loss in found if math.isfinite(loss))
             shares[name] = 100 * sum(loss <= 1.05 * best for loss in found) / len(found)
             metrics = {f"loss at lr {lr:g}": Measurement.of(loss, "nats") for lr, loss in zip(GRID, found, strict=True)}
             share = {"within 5 % of best": Measurement.of(shares[name], "%")}
-            evidence.row(name, share | metrics, workload=f"byte model, {steps} steps, every rate")
+            evidence.row(name, share | metrics, workload=workload)
     if "SUMO" in shares:
         evidence.measured("lr-robustness", Measurement.of(shares["SUMO"], "%"))
 
@@ -156,20 +156,12 @@ def _train_all(ctx: Context, evidence: Evidence, workload: Workload, names: Sequ
     runs: Runs = {}
     for done, name in enumerate(names):
         ctx.progress(done, len(names), f"{name}: {workload.label}")
-
-        def every_seed(name: str = name) -> list[Run]:
-            found = []
-            for seed in workload.seeds:
-                compute = partial(_as_json, workload, name, seed)
-                found.append(Run(**ctx.once(f"{name}, {workload.label}", seed, compute)))
-            return found
-
-        result = ctx.attempt(evidence, name, every_seed, workload=workload.label)
-        if result is None:
+        found = ctx.every_seed(evidence, name, workload.seeds, _as_json, workload, name, workload=workload.label)
+        if found is None:
             continue
-        runs[name] = result
+        runs[name] = result = [Run(**run) for run in found]
         metrics = {
-            "held-out loss": Measurement.of([run.final for run in result], "nats"),
+            "held-out loss": _losses(runs, name),
             "lr": Measurement.of(workload.rates[name], ""),
         }
         if result[0].seconds:
@@ -186,8 +178,8 @@ def _finals(runs: Runs, name: str) -> list[float]:
     return [run.final for run in runs[name]]
 
 
-def _difference(ours: Sequence[float], theirs: Sequence[float]) -> Measurement:
-    return Measurement.of([a - b for a, b in zip(ours, theirs, strict=True)], "nats")
+def _losses(runs: Runs, name: str) -> Measurement:
+    return Measurement.of(_finals(runs, name), "nats")
 
 
 def _measure_steps(evidence: Evidence, claim: str, runs: Runs) -> None:
@@ -210,7 +202,7 @@ def _measure_full_rank(evidence: Evidence, runs: Runs) -> None:
     rivals = [_finals(runs, name) for name in ("AdamW", "Muon") if name in runs]
     if rivals:
         best = [min(losses) for losses in zip(*rivals, strict=True)]
-        evidence.measured("full-rank-rivals", _difference(_finals(runs, "SUMO"), best))
+        evidence.measured("full-rank-rivals", _losses(runs, "SUMO").minus(Measurement.of(best, "nats")))
 
 
 def _report_moments(evidence: Evidence, runs: Runs, label: str) -> None:
