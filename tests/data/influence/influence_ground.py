@@ -1,7 +1,13 @@
 """Small models and pools that the tests share."""
 
+import json
+
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+WORDS = ["red", "green", "blue", "gold", "grey", "pink", "small", "large", "old"]
+WORDS += ["new", "cat", "dog", "bird", "fish", "tree", "rock", "sky", "sea"]
 
 
 def llama(layers=3, hidden=32, vocabulary=64, seed=0, **others):
@@ -36,3 +42,22 @@ def stepped(model, rows, kind=torch.optim.AdamW, steps=3, **options):
         optimizer.step()
         optimizer.zero_grad()
     return optimizer
+
+
+def command_folder(place):
+    """Put a model, its tokenizer, a pool and a target into a folder, as the command reads them."""
+    table = {"<unk>": 0, "<s>": 1, "</s>": 2} | {word: i + 3 for i, word in enumerate(WORDS)}
+    tokenizer = Tokenizer(models.WordLevel(table, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="</s>", unk_token="<unk>").save_pretrained(place)
+    llama().save_pretrained(place)
+    g = torch.Generator().manual_seed(0)
+
+    def sentence():
+        return " ".join(WORDS[int(i)] for i in torch.randint(0, len(WORDS), (9,), generator=g))
+
+    pool_rows = [{"text": sentence(), "id": f"r{i}"} for i in range(30)]
+    (place / "pool.jsonl").write_text("".join(json.dumps(row) + "\n" for row in pool_rows))
+    aims = [{"prompt": sentence(), "completion": sentence(), "task": "ab"[i % 2]} for i in range(4)]
+    (place / "dev.jsonl").write_text("".join(json.dumps(row) + "\n" for row in aims))
+    return place

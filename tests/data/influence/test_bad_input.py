@@ -130,6 +130,12 @@ def test_what_is_no_data_set(model):
         picker.score([{"input_ids": torch.zeros(0, dtype=torch.long)}], TARGET)
 
 
+def test_the_column_label_is_taken_for_labels():
+    rows = Examples([{"input_ids": [3, 4], "label": 1}, {"input_ids": [3, 5], "label": -100}], causal=False)
+    assert int(rows.row(0)["labels"]) == 1
+    assert rows.valid.tolist() == [0]
+
+
 def test_a_wholly_padded_row_is_left_out():
     rows = [{"input_ids": [3, 4, 5], "attention_mask": [0, 0, 0]}, {"input_ids": [3, 4, 5]}]
     assert Examples(rows).valid.tolist() == [1]

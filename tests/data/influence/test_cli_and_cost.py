@@ -3,37 +3,16 @@
 import json
 
 import pytest
-import torch
-from influence_ground import llama, pool
-from tokenizers import Tokenizer, models, pre_tokenizers
-from transformers import PreTrainedTokenizerFast
+from influence_ground import command_folder, pool
 
 from thrifty._common.ledger import Resource, Workload
 from thrifty.cli import main
 from thrifty.data.influence import cost
 
-WORDS = ["red", "green", "blue", "gold", "grey", "pink", "small", "large", "old"]
-WORDS += ["new", "cat", "dog", "bird", "fish", "tree", "rock", "sky", "sea"]
-
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    place = tmp_path_factory.mktemp("model")
-    table = {"<unk>": 0, "<s>": 1, "</s>": 2} | {word: i + 3 for i, word in enumerate(WORDS)}
-    tokenizer = Tokenizer(models.WordLevel(table, unk_token="<unk>"))
-    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
-    PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="</s>", unk_token="<unk>").save_pretrained(place)
-    llama().save_pretrained(place)
-    g = torch.Generator().manual_seed(0)
-
-    def sentence():
-        return " ".join(WORDS[int(i)] for i in torch.randint(0, len(WORDS), (9,), generator=g))
-
-    pool_rows = [{"text": sentence(), "id": f"r{i}"} for i in range(30)]
-    (place / "pool.jsonl").write_text("".join(json.dumps(row) + "\n" for row in pool_rows))
-    aims = [{"prompt": sentence(), "completion": sentence(), "task": "ab"[i % 2]} for i in range(4)]
-    (place / "dev.jsonl").write_text("".join(json.dumps(row) + "\n" for row in aims))
-    return place
+    return command_folder(tmp_path_factory.mktemp("model"))
 
 
 def run(folder, verb, *more):
@@ -68,10 +47,15 @@ def test_select_writes_rows_and_prints_the_cost_first(folder, tmp_path, capsys):
     assert [json.loads(line) for line in out.read_text().splitlines()] == rows
 
 
-@pytest.mark.parametrize("method", ["exact", "rds+", "mid-perplexity", "random"])
+@pytest.mark.parametrize("method", ["exact", "less", "rds+", "mid-perplexity", "random"])
 def test_other_methods(folder, tmp_path, method):
     assert call(folder, "select", "-k", 5, "--out", tmp_path / "o.jsonl", "--method", method) == 0
     assert len((tmp_path / "o.jsonl").read_text().splitlines()) == 5
+
+
+def test_a_run_that_saves_nothing_says_so(folder, tmp_path, capsys):
+    assert call(folder, "select", "-k", 5, "--out", tmp_path / "o.jsonl", "--num-landmarks", 30) == 0
+    assert "every example is a landmark, so that nothing is saved" in capsys.readouterr().err
 
 
 def test_options(folder, tmp_path):
@@ -85,9 +69,9 @@ def test_options(folder, tmp_path):
 def test_report(folder, capsys):
     assert call(folder, "report", "--num-landmarks", 12, "--num-check", 6, "--num-blocks", 1, "--json") == 0
     found = json.loads(capsys.readouterr().out)
-    assert found["how"] == "held out"
-    assert found["examples"] == 6
-    assert -1 <= found["correlation"] <= 1
+    assert found["propagation"]["how"] == "held out"
+    assert found["propagation"]["examples"] == 6
+    assert -1 <= found["propagation"]["correlation"] <= 1
     assert found["cost"]["backward_passes"] == 22
     assert call(folder, "report", "--num-landmarks", 12, "--num-check", 0) == 0
     assert "leave-one-out" in capsys.readouterr().out
@@ -97,12 +81,13 @@ def test_report(folder, capsys):
     ("more", "message"),
     [
         (["-k", 31], "has 30 examples, got 31"),
-        (["-k", 3, "--method", "magic"], "--method: expected influence"),
+        (["-k", 3, "--method", "magic"], "--method: expected one of influence, exact, less"),
         (["-k", 3, "--group-field", "colour"], "has no field 'colour'"),
         (["-k", 3, "--params", "c_proj"], "'c_proj' matches none"),
         (["-k", 3, "--optimizer-state", "/nowhere/optimizer.pt"], "No such file"),
         (["-k", 3, "--aggregate", "max"], "aggregate: expected"),
         (["-k", 3, "--mode", "magic"], "mode: expected one of"),
+        (["-k", 3, "--max-length", 2], "--max-length: cut to 2 tokens, no example of --target has one to learn from"),
     ],
 )
 def test_errors_are_one_line(folder, tmp_path, capsys, more, message):

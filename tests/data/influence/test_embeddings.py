@@ -148,6 +148,11 @@ def test_global_randomness_is_not_touched():
     assert torch.equal(torch.get_rng_state(), before)
 
 
+def test_more_blocks_than_there_are_is_said():
+    with pytest.warns(UserWarning, match="num_blocks = 9 is more than the model's 3"):
+        embed(llama(), pool(2), num_blocks=9)
+
+
 def test_bad_settings():
     with pytest.raises(ValueError, match="num_blocks: expected at least 1, got 0"):
         JVPEmbedding(num_blocks=0)

@@ -3,7 +3,7 @@
 import pytest
 import torch
 from influence_ground import llama, pool, stepped
-from torch.func import functional_call, hessian
+from torch.func import functional_call, hessian, jacrev
 from transformers import (
     BertConfig,
     BertForSequenceClassification,
@@ -118,6 +118,7 @@ def test_any_parameters_tied_ones_included():
     examples = Examples(pool(4))
     for params, batched in (
         (None, False),
+        ("all", False),
         (r"q_proj|v_proj", True),
         (r"norm", False),
         (lambda n: "layers.1" in n, False),
@@ -219,9 +220,29 @@ def test_hessian_products(kind):
         assert torch.linalg.eigvalsh(H)[0] < 0
     else:
         G = product(torch.eye(64).double())
+        assert torch.allclose(G, _gauss_newton(twin, name, params[name], loss_fn, examples), atol=1e-8)
         assert torch.allclose(G, G.T, atol=1e-9)
         assert torch.linalg.eigvalsh(G)[0] > -1e-9
         assert torch.allclose(found, rows @ G, atol=1e-9)
+
+
+def _gauss_newton(twin, name, weight, loss_fn, examples):
+    """Jᵀ H J, with the Jacobian of the logits and the Hessian of the loss in them written out."""
+    (_, batch) = next(iter(examples.batches(range(5), 5)))
+    inputs = {field: batch[field] for field in ("input_ids", "attention_mask")}
+
+    def logits(flat):
+        return functional_call(twin, {name: flat.reshape(8, 8)}, kwargs=inputs).logits
+
+    flat = weight.detach().reshape(-1)
+    J, z = jacrev(logits)(flat).reshape(-1, 64), logits(flat).detach()
+    total = torch.zeros(64, 64).double()
+    labels = batch["labels"][:, 1:]
+    counts, probabilities, J = (labels != -100).sum(1), z.softmax(-1), J.reshape(*z.shape, 64)
+    for b, t in (labels != -100).nonzero().tolist():  # of softmax cross-entropy: diag(q) − qqᵀ, a token at a time
+        q = probabilities[b, t]
+        total += J[b, t].T @ (torch.diag(q) - torch.outer(q, q)) @ J[b, t] / counts[b] / 5
+    return total
 
 
 def _double(loss_fn, out, batch):
@@ -244,4 +265,6 @@ def test_features_scale_the_source_alone_and_normalise_before_projecting():
     assert masked.target(raw).shape == (2, 500)
     small = GradientFeatures.of(params, coefficients, InfluenceConfig(grad_dim=256))
     assert small.source(raw).shape == (2, 256)
+    assert torch.allclose(small.source(raw), small.projection(unit(raw * a)), atol=1e-6)
+    assert torch.allclose(small.target(raw), small.projection(unit(raw)), atol=1e-6)
     assert not unit(torch.zeros(2, 3)).any()

@@ -208,6 +208,30 @@ def test_weights_multiply_losses(tmp_path, accumulate):
             assert torch.allclose(p, q - 0.5 * q.grad, atol=1e-5)
 
 
+def test_weights_are_put_beside_the_chosen_rows_of_a_list_or_a_data_set():
+    result = SelectionResult(np.array([3, 1]), np.array([1.5, 0.5], dtype=np.float32), np.zeros(2))
+    for dataset in (ROWS, Dataset.from_list(ROWS)):
+        chosen = weighted_dataset(dataset, result)
+        assert chosen["input_ids"][:] == [ROWS[3]["input_ids"], ROWS[1]["input_ids"]]
+        assert chosen["example_weight"][:] == [1.5, 0.5]
+    with pytest.raises(ValueError, match="the selection has index 3, the data set 2 rows"):
+        weighted_dataset(ROWS[:2], result)
+
+
+def test_a_collator_that_drops_the_weights_is_refused(tmp_path):
+    class Dropper(Padder):
+        def __call__(self, rows):
+            return super().__call__([{k: v for k, v in row.items() if k != "example_weight"} for row in rows])
+
+    chosen = weighted_dataset(full(ROWS), SelectionResult(np.arange(10), np.ones(10), np.zeros(10)))
+    trainer = WeightedTrainer(
+        model=llama(), train_dataset=chosen, data_collator=Dropper(),
+        args=TrainingArguments(output_dir=str(tmp_path), report_to=[], save_strategy="no", use_cpu=True),
+    )  # fmt: skip
+    with pytest.raises(ValueError, match="data_collator: it dropped the column example_weight"):
+        trainer.train()
+
+
 def test_without_weights_the_trainer_is_the_host_s(tmp_path):
     data = Dataset.from_list(full(ROWS))
     ours = train(llama(), data, tmp_path / "a").model
@@ -249,6 +273,8 @@ def test_rows_of_json_become_labelled_tokens(tmp_path):
     assert found[1] == {"input_ids": [1, 4, 6, 5, 2], "labels": [-100, -100, 6, 5, 2]}
     assert found[2] == {"input_ids": [50, 4, 2, 51, 5, 2], "labels": [-100, -100, -100, -100, 5, 2]}
     assert found[3] == rows[3]
+    table = tokenize_examples(Dataset.from_list([{"text": "a bb", "domain": "letters"}]), Words())
+    assert table[0] == {"text": "a bb", "domain": "letters", **found[0]}
     assert tokenize_examples(rows[:1], Words(), max_length=2)[0]["input_ids"] == [1, 4]
     with pytest.raises(ValueError, match="row 0: expected the field text.* got body"):
         tokenize_examples([{"body": "x"}], Words())

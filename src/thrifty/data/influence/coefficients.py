@@ -28,6 +28,10 @@ class StepCoefficients:
         lr: The learning rate η; with several groups, the largest of them.
         a: Parameter name to what multiplies its gradient (the parameter's shape, or a number).
         b: Parameter name to the part of the step that no gradient changes.
+
+    Example:
+        >>> StepCoefficients(0.1, {"w": 1.0}, {"w": 0.0}).flat("a", {"w": torch.zeros(2)})
+        tensor([1., 1.])
     """
 
     lr: float

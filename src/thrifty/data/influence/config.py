@@ -17,7 +17,7 @@ class InfluenceConfig:
     """How influence is measured and spread.
 
     Args:
-        params: Which parameters count: ``"mlp-out"``, a regular expression, a predicate on names, ``None`` for all.
+        params: Which count: ``"mlp-out"``, ``"all"`` (or ``None``), a regular expression, a predicate on names.
         mask_numel: How many of their coordinates are kept, drawn at random; ``None`` for all.
         grad_dim: Gradients longer than this are projected to it.
         projection: ``"srht"``, ``"rademacher"``, or ``None`` for none.
@@ -33,6 +33,11 @@ class InfluenceConfig:
         hessian: ``"exact"``, or ``"ggn"``, the generalised Gauss-Newton matrix, which is positive semidefinite.
         batch_size: Examples a pass.
         seed: Of every random choice.
+
+    Example:
+        >>> config = InfluenceConfig(num_landmarks=512, embedding=JVPEmbedding(num_blocks=2))
+        >>> InfluenceConfig.from_json(config.to_json()) == config
+        True
     """
 
     params: ParamFilter = "mlp-out"

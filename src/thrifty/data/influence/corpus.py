@@ -148,6 +148,11 @@ def score_corpus(
 
     Raises:
         ImportError: Ray is not installed.
+
+    Example:
+        >>> import ray  # doctest: +SKIP
+        >>> corpus = ray.data.read_parquet("corpus/")  # doctest: +SKIP
+        >>> score_corpus(corpus, load_model, "scorer").write_parquet("scored/")  # doctest: +SKIP
     """
     require("ray.data", extra="ray")
     return corpus.map_batches(

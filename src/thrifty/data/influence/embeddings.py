@@ -8,6 +8,7 @@ cost forward passes of B blocks alone, and depend on no target, so that they are
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
@@ -44,6 +45,13 @@ class JVPEmbedding:
             for quantised weights, and where fused attention must stay.
         blocks: Dotted name of the list of blocks, where it is not found by itself.
         embed_fn: ``embed_fn(model, batch)`` gives one vector an example, in place of all of the above.
+
+    Example:
+        >>> JVPEmbedding(num_blocks=2, mode="finite_difference").pooling
+        'weighted_mean'
+
+    Source:
+        arXiv 2505.19051, Jacobian-vector-product embeddings; the default pooling is ours.
     """
 
     num_blocks: int = 4
@@ -87,6 +95,12 @@ class Embedder:
         if config.embed_fn is not None:
             return
         eager = config.mode == "forward_ad"
+        depth = len(block_list(backbone(model), config.blocks)[1])
+        if config.num_blocks > depth:
+            warnings.warn(
+                f"embedding: num_blocks = {config.num_blocks} is more than the model's {depth}; all of it is embedded",
+                stacklevel=2,
+            )
         self._network = truncated(backbone(model), config.num_blocks, blocks=config.blocks, eager=eager)
         self._weights = {name: p.detach() for name, p in self._network.named_parameters()}
         self._tangents = tangents(self._network, config, seed)

@@ -78,6 +78,8 @@ class Examples:
         if not isinstance(row, Mapping):
             raise TypeError(f"{self.name}: expected dictionaries, got {type(row).__name__} at index {index}")
         out = {name: _tensor(value) for name, value in row.items() if _is_numeric(value)}
+        if "labels" not in out and "label" in out:  # as data sets call it, and collators rename it
+            out["labels"] = out.pop("label")
         if "input_ids" not in out and not any(value.dim() > 1 for value in out.values()):
             raise ValueError(
                 f"{self.name}: expected input_ids (or pixel_values) at index {index}, got {', '.join(row)}; "

@@ -12,7 +12,7 @@ from typing import Any
 
 from torch import nn
 
-#: What selects parameters: ``"mlp-out"``, a regular expression, a predicate on names, or ``None`` (all trainable ones).
+#: What selects parameters: ``"mlp-out"``, ``"all"`` (or ``None``) trainable ones, a regular expression, a predicate.
 ParamFilter = str | Callable[[str], bool] | None
 
 MLP_OUT = re.compile(
@@ -30,8 +30,8 @@ def select_parameters(model: nn.Module, params: ParamFilter = "mlp-out") -> dict
 
     Args:
         model: A Hugging Face model, with or without adapters, or any module.
-        params: ``"mlp-out"``, a regular expression searched in names, a predicate on names, or ``None`` for all
-            trainable parameters.
+        params: ``"mlp-out"``, a regular expression searched in names, a predicate on names, or ``"all"`` (or ``None``)
+            for all trainable parameters.
 
     Returns:
         Name to parameter; only floating-point ones that are trainable.
@@ -49,7 +49,7 @@ def select_parameters(model: nn.Module, params: ParamFilter = "mlp-out") -> dict
     }
     if not trainable:
         raise ValueError("model: expected a trainable parameter, got none with requires_grad=True")
-    if params is None or (params == "mlp-out" and has_adapters(model)):
+    if params in (None, "all") or (params == "mlp-out" and has_adapters(model)):
         return trainable
     if not isinstance(params, str):
         chosen, shown = {name: trainable[name] for name in filter(params, trainable)}, "the predicate"

@@ -33,6 +33,9 @@ FOR_BANDWIDTH = 1000
 class FitReport:
     """Whether the propagated scores can be trusted.
 
+    First-order choices depend on the order of scores alone, so that the verdict goes by the correlation: good from 0.5,
+    fair from 0.3. An r2 below 0 says that levels are off, which matters for weights and at second order.
+
     Args:
         correlation: Mean over the targets of the correlation between true and predicted scores of left-out landmarks.
         r2: Mean over the targets of the share of variance explained, of left-out landmarks.

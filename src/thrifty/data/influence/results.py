@@ -32,9 +32,16 @@ class ScoreResult:
         report: How far the propagation can be trusted.
         regression: What predicts the scores of further examples from their embeddings; ``None`` if all are exact.
         excluded: Pool examples without a label token.
-        backward_passes: Examples that were run backwards, in all processes.
+        backward_passes: Examples that were run backwards, in all processes; each process runs one of them twice, to
+            check batched gradients against plain autograd.
         lr: The optimizer's learning rate.
         quadratic: ηQ, at second order.
+
+    Example:
+        >>> scored = ScoreResult(torch.tensor([[0.1], [0.9]]), np.arange(2), FitReport(1.0, 1.0, 2, "exact"))
+        >>> from thrifty.data.influence import choose
+        >>> choose(scored, 1).indices
+        array([1])
     """
 
     scores: Float[Tensor, "n m"]
@@ -57,6 +64,11 @@ class SelectionResult:
         scores: The score of each chosen example (its mean over the targets).
         method: Who chose.
         report: What a reader should know: the quality of propagation, what was excluded, λ, ties, costs.
+
+    Example:
+        >>> result = SelectionResult(np.array([4, 2]), np.array([1.5, 0.5]), np.array([0.9, 0.3]))
+        >>> [["a", "b", "c", "d", "e"][i] for i in result.indices]
+        ['e', 'c']
     """
 
     indices: Int[np.ndarray, " k"]
@@ -89,6 +101,13 @@ def load_result(folder: str | os.PathLike[str]) -> SelectionResult:
     Raises:
         ValueError: It is of another schema, or the numbers do not fit together.
         OSError: There is none.
+
+    Example:
+        >>> import tempfile
+        >>> result = SelectionResult(np.array([4, 2]), np.array([1.5, 0.5]), np.array([0.9, 0.3]))
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     load_result(result.save(folder)).indices
+        array([4, 2])
     """
     folder = Path(folder)
     found = json.loads((folder / "selection.json").read_text())

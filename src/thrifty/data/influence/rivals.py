@@ -51,6 +51,11 @@ def length_matched_selection(train: Any, lengths: Sequence[int], k: int, *, seed
         lengths: Tokens of the examples to match, in any number.
         k: How many.
         seed: Of the draw.
+
+    Example:
+        >>> pool = [{"input_ids": [1] * length} for length in (2, 9, 3, 8)]
+        >>> sorted(length_matched_selection(pool, [8, 9], 2).indices.tolist())
+        [1, 3]
     """
     pool = _examples(train, None)
     _check_k(k, len(pool))
@@ -66,7 +71,24 @@ def length_matched_selection(train: Any, lengths: Sequence[int], k: int, *, seed
 
 
 def rds_embeddings(model: nn.Module, dataset: Any, *, batch_size: int = 16) -> Float[Tensor, "n hidden"]:
-    """Embed examples as RDS+ does: the last hidden states' mean with weights 1, 2, ..., length, of unit length."""
+    """Embed examples as RDS+ does: the last hidden states' mean with weights 1, 2, ..., length, of unit length.
+
+    Args:
+        model: The base model.
+        dataset: Examples, tokenised.
+        batch_size: Examples a pass.
+
+    Example:
+        >>> from transformers import LlamaConfig, LlamaForCausalLM
+        >>> model = LlamaForCausalLM(LlamaConfig(vocab_size=64, hidden_size=16, intermediate_size=32,
+        ...                                      num_hidden_layers=2, num_attention_heads=2))
+        >>> pool = [{"input_ids": [i % 7 + 1, 2 * i % 60, 5, 9]} for i in range(20)]
+        >>> rds_embeddings(model, pool).shape
+        torch.Size([20, 16])
+
+    Source:
+        arXiv 2503.01807.
+    """
     examples = _examples(dataset, model)
     network = view(backbone(model), eager=False)
     device = next(model.parameters()).device
@@ -93,6 +115,14 @@ def rds_plus_selection(model: nn.Module, train: Any, target: Any, k: int, *, bat
         k: How many.
         batch_size: Examples a pass.
 
+    Example:
+        >>> from transformers import LlamaConfig, LlamaForCausalLM
+        >>> model = LlamaForCausalLM(LlamaConfig(vocab_size=64, hidden_size=16, intermediate_size=32,
+        ...                                      num_hidden_layers=2, num_attention_heads=2))
+        >>> pool = [{"input_ids": [i % 7 + 1, 2 * i % 60, 5, 9]} for i in range(20)]
+        >>> int(rds_plus_selection(model, pool, pool[3:4], 2).indices[0])  # nothing is nearer than itself
+        3
+
     Source:
         arXiv 2503.01807.
     """
@@ -111,6 +141,11 @@ class Checkpoint:
         model: The model as it was then.
         optimizer: Adam or AdamW as it was then.
         lr: Learning rate, for the checkpoint's share; ``None`` reads the optimizer's.
+
+    Example:
+        >>> model = nn.Linear(2, 1)
+        >>> Checkpoint(model, torch.optim.AdamW(model.parameters()), lr=2e-5).lr
+        2e-05
     """
 
     model: nn.Module
@@ -149,6 +184,23 @@ def less_selection(
         batch_size: Examples a pass.
         seed: Of the projection.
 
+    Returns:
+        The choice; its report counts the backward passes.
+
+    Raises:
+        ValueError: There is no checkpoint, an optimizer has never stepped, or ``k`` does not fit.
+        TypeError: An optimizer is not Adam or AdamW.
+
+    Example:
+        >>> from thrifty.data.influence import warm_up
+        >>> from transformers import LlamaConfig, LlamaForCausalLM
+        >>> model = LlamaForCausalLM(LlamaConfig(vocab_size=64, hidden_size=16, intermediate_size=32,
+        ...                                      num_hidden_layers=2, num_attention_heads=2))
+        >>> pool = [{"input_ids": [i % 7 + 1, 2 * i % 60, 5, 9]} for i in range(20)]
+        >>> start = warm_up(model, pool, steps=2)
+        >>> len(less_selection([Checkpoint(start.model, start.optimizer)], pool, pool[:2], 5).indices)
+        5
+
     Source:
         arXiv 2402.04333.
     """
@@ -176,6 +228,21 @@ def mid_perplexity_selection(
     model: nn.Module, train: Any, k: int, *, loss_fn: LossFn | None = None, batch_size: int = 16
 ) -> SelectionResult:
     """Choose the ``k`` examples around the median perplexity under the model.
+
+    Args:
+        model: The base model.
+        train: The pool, tokenised.
+        k: How many.
+        loss_fn: One loss an example.
+        batch_size: Examples a pass.
+
+    Example:
+        >>> from transformers import LlamaConfig, LlamaForCausalLM
+        >>> model = LlamaForCausalLM(LlamaConfig(vocab_size=64, hidden_size=16, intermediate_size=32,
+        ...                                      num_hidden_layers=2, num_attention_heads=2))
+        >>> pool = [{"input_ids": [i % 7 + 1, 2 * i % 60, 5, 9]} for i in range(20)]
+        >>> len(mid_perplexity_selection(model, pool, 5).indices)
+        5
 
     Source:
         arXiv 2309.04564.

@@ -1,7 +1,7 @@
 """Rows of a data set under one model: embeddings and gradient features, each process its share, kept in a store.
 
-A store is keyed by digests of model, data, settings and optimizer. What depends on the target lies in a folder of that
-target's own, so that one store of a pool serves any number of targets.
+A store is keyed by digests of model, data, settings and optimizer. Rows of landmarks, and what depends on the target,
+lie in folders of their own, so that one store of a pool serves other targets and other numbers of landmarks, too.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from thrifty.data.influence.gradients import ExampleGradients, iterate_gradients
 from thrifty.data.influence.losses import LossFn
 from thrifty.data.influence.parameters import without_wrappers
 from thrifty.data.influence.sharding import Rows, Shard, assemble, by_index
-from thrifty.data.influence.stores import Progress, filled, pieces_of, settings_digest, tensors_digest
+from thrifty.data.influence.stores import Progress, digest_of, filled, pieces_of, settings_digest, tensors_digest
 
 _log = logging.getLogger(__name__)
 
@@ -79,7 +79,7 @@ class ModelRows:
         if self.store is not None:
             settings = {"embedding": config.embedding.settings(), "seed": config.seed}
             key = {"model": self._model_digest, "data": pool.digest, "settings": settings_digest(settings)}
-        return self._filled(pieces_of(np.arange(len(pool)), pool.lengths), rows, "embeddings", key)
+        return self._filled(pieces_of(np.arange(len(pool)), pool.lengths), rows, "embeddings", "embeddings", key)
 
     def given(self, embeddings: Tensor, pool: Examples) -> Rows:
         """Take this process's share of embeddings that there are already."""
@@ -92,20 +92,21 @@ class ModelRows:
 
     def source(self, pool: Examples, rows: np.ndarray, *, keep: bool = True) -> Float[Tensor, "l g"]:
         """Return gradient features of pool examples, from all processes."""
-        return self._features(pool, rows, "landmarks", self.features.source, keep)
+        return self._features(pool, rows, _of("landmarks", digest_of(rows)), "landmarks", self.features.source, keep)
 
     def target(self, aim: Examples, *, keep: bool = True) -> Float[Tensor, "m g"]:
         """Return gradient features of the target examples that carry a loss, from all processes."""
         if len(aim.valid) < len(aim):
             _log.warning("target: %d examples without a label token are left out", len(aim) - len(aim.valid))
-        return self._features(aim, aim.valid, "target", self.features.target, keep, aim)
+        return self._features(aim, aim.valid, _of("target", aim.digest), "target", self.features.target, keep)
 
     def curved(
         self, pool: Examples, rows: np.ndarray, aim: Examples, compute: Callable[[np.ndarray], Tensor]
     ) -> Float[Tensor, "l g"]:
         """Return rows of pool examples that ``compute`` gives from the target's curvature, from all processes."""
         key = None if self.store is None else self._gradient_key(pool) | {"target": aim.digest}
-        found = self._filled(pieces_of(rows, pool.lengths), compute, "second-order", key, aim)
+        what = _of("second-order", aim.digest + digest_of(rows))
+        found = self._filled(pieces_of(rows, pool.lengths), compute, what, "second-order", key)
         return assemble(found, rows, len(pool), self.shard)
 
     def matrix(self, n: int, m: int, aim: Examples) -> Float[Tensor, "n m"]:
@@ -113,27 +114,27 @@ class ModelRows:
         if self.store is None or 4 * n * m <= IN_MEMORY:
             return torch.zeros(n, m)
         self.store.mkdir(parents=True, exist_ok=True)
-        path = self.store / f"{_of(aim, 'scores')}-{self.shard.rank}.f32"
+        path = self.store / f"{_of('scores', aim.digest)}-{self.shard.rank}.f32"
         path.unlink(missing_ok=True)  # an earlier result goes on with the file that it has open
         return torch.from_numpy(np.memmap(path, np.float32, "w+", shape=(m, n))).T
 
     def _features(
-        self, examples: Examples, rows: np.ndarray, what: str, feature: Callable[[Tensor], Tensor], keep: bool,
-        aim: Examples | None = None,
+        self, examples: Examples, rows: np.ndarray, name: str, what: str, feature: Callable[[Tensor], Tensor],
+        keep: bool,
     ) -> Float[Tensor, "l g"]:  # fmt: skip
         def compute(piece: np.ndarray) -> Tensor:
             batches = iterate_gradients(self.gradients, examples, piece, self.config.batch_size)
             return by_index(piece, ((chosen, feature(raw)) for chosen, raw in batches))
 
         key = self._gradient_key(examples) if keep and self.store is not None else None
-        found = self._filled(pieces_of(rows, examples.lengths), compute, what, key, aim)
+        found = self._filled(pieces_of(rows, examples.lengths), compute, name, what, key)
         return assemble(found, rows, len(examples), self.shard)
 
     def _filled(
-        self, pieces: list[np.ndarray], compute: Callable[[np.ndarray], Tensor], what: str, key: dict[str, str] | None,
-        aim: Examples | None = None,
+        self, pieces: list[np.ndarray], compute: Callable[[np.ndarray], Tensor], name: str, what: str,
+        key: dict[str, str] | None,
     ) -> Rows:  # fmt: skip
-        folder = None if self.store is None or key is None else self.store / _of(aim, what)
+        folder = None if self.store is None or key is None else self.store / name
         return filled(
             pieces, compute, what=what, shard=self.shard, folder=folder, key=key, dtype=self.dtype,
             progress=self.progress,
@@ -168,6 +169,6 @@ class ModelRows:
         }  # fmt: skip
 
 
-def _of(aim: Examples | None, what: str) -> str:
-    """Return the name of what depends on a target."""
-    return what if aim is None else f"{what}-{aim.digest[:12]}"
+def _of(what: str, digest: str) -> str:
+    """Return the name of rows of some examples, or for some target."""
+    return f"{what}-{digest_of(digest)[:12]}"

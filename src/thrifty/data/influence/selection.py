@@ -26,6 +26,15 @@ def sum_checkpoints(results: Sequence[ScoreResult]) -> ScoreResult:
     Raises:
         ValueError: There is none, or they are of different pools, targets or orders.
 
+    Example:
+        >>> from thrifty.data.influence.regression import FitReport
+        >>> exact = FitReport(1.0, 1.0, 2, "exact")
+        >>> early = ScoreResult(torch.tensor([[0.0], [1.0]]), np.arange(2), exact, lr=3e-5)
+        >>> late = ScoreResult(torch.tensor([[1.0], [0.0]]), np.arange(2), exact, lr=1e-5)
+        >>> sum_checkpoints([early, late]).scores
+        tensor([[0.2500],
+                [0.7500]])
+
     Source:
         arXiv 2505.19051, the sum over checkpoints.
     """
@@ -73,6 +82,15 @@ def choose(
 
     Raises:
         ValueError: ``k`` does not fit, or ``aggregate`` is unknown.
+
+    Example:
+        >>> from thrifty.data.influence.regression import FitReport
+        >>> scores = torch.tensor([[0.1, 0.9], [0.8, 0.7], [0.3, 0.2]])
+        >>> choose(ScoreResult(scores, np.arange(3), FitReport(1.0, 1.0, 3, "exact")), 2, aggregate="mean").indices
+        array([1, 0])
+
+    Source:
+        arXiv 2505.19051: rounds over the targets, or the weights of the robust problem.
     """
     if aggregate not in {"round_robin", "mean"}:
         raise ValueError(f'aggregate: expected "round_robin" or "mean", got {aggregate!r}')

@@ -32,7 +32,12 @@ Progress = Callable[[int, int, str], object]
 
 
 class StaleStoreError(ValueError):
-    """A folder holds rows of another model, other data or other settings."""
+    """A folder holds rows of another model, other data or other settings.
+
+    Example:
+        >>> issubclass(StaleStoreError, ValueError)
+        True
+    """
 
 
 def pieces_of(indices: np.ndarray, lengths: np.ndarray) -> list[np.ndarray]:
@@ -68,7 +73,7 @@ def filled(
         StaleStoreError: The folder belongs to another model, other data or other settings.
         ValueError: A file in it is damaged.
     """
-    place = None if folder is None else _open(folder, {**(key or {}), "pieces": _pieces_digest(pieces)}, dtype)
+    place = None if folder is None else _open(folder, {**(key or {}), "examples": digest_of(*pieces)}, dtype)
     mine = [number for number in range(len(pieces)) if shard.owns(number)]
     out = []
     for done, number in enumerate(mine):
@@ -93,6 +98,14 @@ def tensors_digest(tensors: Iterable[tuple[str, Tensor]]) -> str:
         digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}".encode())
         flat = tensor.detach().cpu().contiguous().reshape(-1)
         digest.update(flat.view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+def digest_of(*parts: np.ndarray | str) -> str:
+    """Return a digest of indices or names."""
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(part.encode() if isinstance(part, str) else part.astype(np.int64).tobytes())
     return digest.hexdigest()
 
 
@@ -126,10 +139,3 @@ def _read(path: Path, count: int) -> Tensor:
     if len(rows) != count:
         raise ValueError(f"store: {path} holds {len(rows)} rows where {count} belong; remove it")
     return rows
-
-
-def _pieces_digest(pieces: list[np.ndarray]) -> str:
-    digest = hashlib.sha256()
-    for piece in pieces:
-        digest.update(piece.astype(np.int64).tobytes())
-    return digest.hexdigest()

@@ -28,6 +28,11 @@ class WarmStart:
         model: A copy; fine-tune the original on the selection.
         optimizer: Its optimizer, with moments.
         losses: Mean loss of each step.
+
+    Example:
+        >>> model = nn.Linear(2, 1)
+        >>> WarmStart(model, AdamW(model.parameters()), (2.3, 1.9)).losses[-1]
+        1.9
     """
 
     model: nn.Module
@@ -62,6 +67,18 @@ def warm_up(
 
     Returns:
         The copy and its optimizer.
+
+    Raises:
+        ValueError: ``steps`` is below 1, the pool carries no loss, or nothing can be trained.
+
+    Example:
+        >>> from transformers import LlamaConfig, LlamaForCausalLM
+        >>> model = LlamaForCausalLM(LlamaConfig(vocab_size=64, hidden_size=16, intermediate_size=32,
+        ...                                      num_hidden_layers=2, num_attention_heads=2))
+        >>> pool = [{"input_ids": [i % 7 + 1, 2 * i % 60, 5, 9]} for i in range(20)]
+        >>> start = warm_up(model, pool, steps=3, lr=1e-3)
+        >>> len(start.losses), start.model is model
+        (3, False)
 
     Source:
         arXiv 2505.19051, warm-up.
@@ -118,6 +135,14 @@ def load_trainer_optimizer(
     Raises:
         ValueError: The file is of another model or another kind of optimizer.
         OSError: There is no such file.
+
+    Example:
+        >>> import tempfile
+        >>> model = nn.Linear(2, 1)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     torch.save(AdamW(model.parameters(), lr=2e-5).state_dict(), f"{folder}/optimizer.pt")
+        ...     load_trainer_optimizer(folder, model).param_groups[0]["lr"]
+        2e-05
     """
     path = Path(checkpoint)
     path = path / "optimizer.pt" if path.is_dir() else path

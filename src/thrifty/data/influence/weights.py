@@ -31,6 +31,10 @@ class SparseWeights:
         raised: The problem would not have been convex; λ was raised to where it is.
         cut: More than k weights were above zero at that λ; the k largest were kept, and solved for again.
         curvature: Smallest and largest eigenvalue of ηQ, if there was a Q.
+
+    Example:
+        >>> sparse_simplex_weights(torch.tensor([3.0, 2.0, 1.0, 0.0]), 2).indices
+        tensor([0, 1])
     """
 
     w: Float[Tensor, " n"]

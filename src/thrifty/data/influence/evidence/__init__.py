@@ -12,7 +12,7 @@ from thrifty.bench.context import Context
 from thrifty.bench.evidence import Evidence
 from thrifty.bench.timing import threads
 from thrifty.data.influence.evidence import byte_run, flops, larger_runs, speed
-from thrifty.data.influence.evidence.comparison import EXACT, OURS, RANDOM, RDS
+from thrifty.data.influence.evidence.comparison import EXACT, LESS, OURS, RANDOM, RDS
 
 LOSS = Gate("our test loss less RDS+'s, lower end of its 95 % interval", margin=0.0)
 
@@ -77,6 +77,16 @@ CLAIMS = (
         Target("<=", 0.0),
     ),
     Claim(
+        id="vs-less",
+        text="Lower end of the 95 % interval of our loss less that of LESS, one checkpoint: not above 0 (byte model).",
+        about="quality",
+        unit="nats",
+        contenders=(OURS, LESS),
+        target=Target("<=", 0.0),
+        published="the quality of LESS",
+        budget="full",
+    ),
+    Claim(
         id="propagation-quality",
         text="Correlation of propagated with exact scores, off the landmarks, mean over targets (byte model).",
         about="quality",
@@ -121,6 +131,7 @@ CLAIMS = (
     ),
     _loss("smollm2-order", "Test loss less random's: SmolLM2-135M on tweets.", (OURS, RANDOM), Target("<", 0.0)),
     _loss("smollm2-vs-rds", "Our loss less RDS+'s: SmolLM2-135M on tweets.", (OURS, RDS), None),
+    _loss("smollm2-exact-vs-rds", "Exact selection's loss less RDS+'s: SmolLM2-135M on tweets.", (EXACT, RDS), None),
     *(
         Claim(
             id=f"selection-time-{layers}",

@@ -12,10 +12,13 @@ from torch import nn
 from torch.optim import Optimizer
 
 from thrifty.data.influence import (
+    Checkpoint,
     InfluenceDistillation,
     JVPEmbedding,
     ScoreResult,
     SelectionResult,
+    less_selection,
+    mid_perplexity_selection,
     random_selection,
     rds_embeddings,
     rds_plus_selection,
@@ -24,8 +27,9 @@ from thrifty.data.influence.evidence import models
 from thrifty.data.influence.regression import fit_kernel_ridge, quality
 from thrifty.data.influence.selection import choose
 
-OURS, EXACT, RDS, RANDOM = "Influence Distillation", "exact gradients", "RDS+", "random"
-CONTENDERS = (EXACT, OURS, RDS, RANDOM)
+OURS, EXACT, LESS = "Influence Distillation", "exact gradients", "LESS"
+RDS, MIDDLE, RANDOM = "RDS+", "mid-perplexity", "random"
+CONTENDERS = (EXACT, LESS, OURS, RDS, MIDDLE, RANDOM)
 
 
 @dataclass(frozen=True)
@@ -92,11 +96,18 @@ def score(scene: Scene, *, exactly: bool = True) -> Scores:
 
 
 def selections(scene: Scene, scores: Scores) -> dict[str, SelectionResult]:
-    """Return what each contender chooses."""
-    exact = {} if scores.exact is None else {EXACT: choose(scores.exact, scene.k, seed=scene.seed)}
-    return exact | {
+    """Return what each contender chooses; those that need every gradient only where the exact scores are there."""
+    every: dict[str, SelectionResult] = {}
+    if scores.exact is not None:
+        every[EXACT] = choose(scores.exact, scene.k, seed=scene.seed)
+        every[LESS] = less_selection(
+            [Checkpoint(scene.model, scene.optimizer)], scene.pool, scene.target, scene.k, params="mlp-out",
+            batch_size=scene.settings.get("batch_size", 16), seed=scene.seed,
+        )  # fmt: skip
+    return every | {
         OURS: choose(scores.ours, scene.k, seed=scene.seed),
         RDS: rds_plus_selection(scene.model, scene.pool, scene.target, scene.k),
+        MIDDLE: mid_perplexity_selection(scene.model, scene.pool, scene.k),
         RANDOM: random_selection(scene.pool, scene.k, seed=scene.seed),
     }
 
@@ -115,6 +126,12 @@ def losses(
 def weighted_loss(scene: Scene, result: SelectionResult) -> float:
     """Fine-tune on our selection with its weights."""
     return _tuned_loss(scene, result, scene.lr[OURS], weighted=True)
+
+
+def passes(chosen: dict[str, SelectionResult]) -> dict[str, int]:
+    """Return the backward passes of those that made any."""
+    reports = {name: result.report for name, result in chosen.items()}
+    return {name: report["backward_passes"] for name, report in reports.items() if "backward_passes" in report}
 
 
 def overlap(one: SelectionResult, other: SelectionResult) -> float:

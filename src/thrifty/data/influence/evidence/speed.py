@@ -9,7 +9,6 @@ import numpy as np
 import torch
 from torch import nn
 
-from thrifty.bench.claims import Measurement
 from thrifty.bench.context import Context
 from thrifty.bench.evidence import Evidence
 from thrifty.data.influence import InfluenceDistillation, JVPEmbedding, rds_plus_selection
@@ -35,8 +34,7 @@ def show(ctx: Context, evidence: Evidence, gate: Gate) -> None:
         timed = ctx.time(_contenders(model, pool, target, blocks), repeats=3, at_most=60)
         workload = f"selection, {layers} blocks, {POOL} examples, {LANDMARKS} landmarks"
         for name, timing in timed.items():
-            metrics = {"time": timing.seconds, "threads": Measurement.of(timing.threads, "threads")}
-            evidence.row(name, metrics, workload=workload)
+            evidence.row(name, timing.metrics(), workload=workload)
         evidence.measured(f"selection-time-{layers}", timed[OURS].seconds.over(timed[LOOP].seconds), gate=gate)
         if layers == 6:
             evidence.measured("exact-path-time", timed[EXACT].seconds.over(timed[LOOP].seconds), gate=EQUAL)
@@ -81,7 +79,7 @@ def _embedding(ctx: Context, evidence: Evidence) -> None:
 
     timed = ctx.time({"batches of 32": lambda: run(32), "one by one": lambda: run(1)}, repeats=3, at_most=20)
     for name, timing in timed.items():
-        evidence.row(name, {"time": timing.seconds}, workload="embedding 64 examples")
+        evidence.row(name, timing.metrics(), workload="embedding 64 examples")
     ratio = timed["batches of 32"].seconds.over(timed["one by one"].seconds)
     evidence.measured("embedding-batched", ratio, gate=EQUAL)
 
@@ -98,7 +96,7 @@ def _regression(ctx: Context, evidence: Evidence) -> None:
         {"one factor": lambda: fit_kernel_ridge(E, P).predict(S), "one a target": each}, repeats=3, at_most=30
     )
     for name, timing in timed.items():
-        evidence.row(name, {"time": timing.seconds}, workload="regression, 512 landmarks, 100 targets")
+        evidence.row(name, timing.metrics(), workload="regression, 512 landmarks, 100 targets")
     ratio = timed["one factor"].seconds.over(timed["one a target"].seconds)
     evidence.measured("regression-shared", ratio, gate=EQUAL)
 

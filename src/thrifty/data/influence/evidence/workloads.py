@@ -15,11 +15,11 @@ from torch import nn
 from thrifty.bench.data import minilm, smollm2
 from thrifty.data.influence import JVPEmbedding, warm_up
 from thrifty.data.influence.evidence import domains, models
-from thrifty.data.influence.evidence.comparison import CONTENDERS, EXACT, OURS, RANDOM, RDS, Scene
+from thrifty.data.influence.evidence.comparison import CONTENDERS, EXACT, LESS, MIDDLE, OURS, RANDOM, RDS, Scene
 
 #: Learning rates of fine-tuning. Bytes: each contender's own, by ``tuning.tune``; else one for all, set beforehand.
 RATES: Mapping[str, Mapping[str, float]] = {
-    "bytes": {EXACT: 1e-3, OURS: 1e-3, RDS: 1e-3, RANDOM: 3e-4},
+    "bytes": {EXACT: 1e-3, LESS: 1e-3, OURS: 1e-3, RDS: 1e-3, MIDDLE: 3e-4, RANDOM: 3e-4},
     "encoder": dict.fromkeys(CONTENDERS, 1e-4),
     "smollm2": dict.fromkeys(CONTENDERS, 3e-4),
 }
@@ -64,9 +64,11 @@ def replace_rates(scene: Scene, rate: float) -> Scene:
     return replace(scene, lr=dict.fromkeys(scene.lr, rate))
 
 
-def encoder_scene(seed: int, *, pool: int = 100, landmarks: int = 40, data: Path | None = None) -> Scene:
+def encoder_scene(
+    seed: int, *, pool: int = 100, landmarks: int = 40, split: str = "rest", data: Path | None = None
+) -> Scene:
     """Sentiment of tweets, from a pool of all domains; the encoder's last two blocks and a new head are trained."""
-    drawn = domains.draw(seed, pool=pool, data=data)
+    drawn = domains.draw(seed, split=split, pool=pool, data=data)
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         model, tokenizer = minilm.load(2)
@@ -95,9 +97,11 @@ def _smollm2() -> tuple[Any, Any]:
     return smollm2.load()
 
 
-def smollm2_scene(seed: int, *, pool: int = 40, landmarks: int = 20, test: int = 32, data: Path | None = None) -> Scene:
+def smollm2_scene(
+    seed: int, *, pool: int = 40, landmarks: int = 20, test: int = 32, split: str = "rest", data: Path | None = None
+) -> Scene:
     """Tweets for SmolLM2-135M; the feed-forward outputs of its last six blocks are trained."""
-    drawn = domains.draw(seed, pool=pool, test=test, data=data)
+    drawn = domains.draw(seed, split=split, pool=pool, test=test, data=data)
     model, tokenizer = _smollm2()
     model.requires_grad_(False)
     for name, p in model.named_parameters():

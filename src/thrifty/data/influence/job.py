@@ -1,0 +1,146 @@
+"""One command's model and data in this process, and what it says on standard error while it works."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import typer
+from torch import cuda
+from torch import distributed as dist
+
+from thrifty._common.extras import require
+from thrifty.data.influence import cost
+from thrifty.data.influence.rivals import (
+    Checkpoint,
+    less_selection,
+    mid_perplexity_selection,
+    random_selection,
+    rds_plus_selection,
+)
+from thrifty.data.influence.selector import InfluenceDistillation
+from thrifty.data.influence.texts import tokenize_examples
+from thrifty.data.influence.warmup import load_trainer_optimizer, warm_up
+
+
+class Job:
+    """One command's model and data, in this process."""
+
+    def __init__(self, model: Path, rows: list[Any], aims: list[Any], length: int, batch: int, seed: int) -> None:
+        if not model.is_dir():
+            raise FileNotFoundError(f"--model: expected the folder of a local model, got {model}")
+        transformers = require("transformers", extra="llm")
+        transformers.utils.logging.disable_progress_bar()
+        self._folder, self._batch, self._seed = model, batch, seed
+        self._join()
+        self.model = transformers.AutoModelForCausalLM.from_pretrained(model, local_files_only=True).eval()
+        self.model.to(self._device())
+        tokenizer = transformers.AutoTokenizer.from_pretrained(model, local_files_only=True)
+        self.pool = tokenize_examples(rows, tokenizer, max_length=length)
+        self.target = tokenize_examples(aims, tokenizer, max_length=length)
+        for option, found in (("--train", self.pool), ("--target", self.target)):
+            if not any(label != -100 for row in found for label in row.get("labels", row["input_ids"])[1:]):
+                raise ValueError(f"--max-length: cut to {length} tokens, no example of {option} has one to learn from")
+
+    def announce(
+        self, landmarks: int, blocks: int, tangents: int, mode: str, grad_dim: int, method: str
+    ) -> dict[str, float]:
+        """Print what the run will cost, before it begins."""
+        N = sum(p.numel() for p in self.model.parameters())
+        n, m = len(self.pool), len(self.target)
+        tokens = sum(len(row["input_ids"]) for row in self.pool) / n
+        layers = int(getattr(self.model.config, "num_hidden_layers", blocks))
+        exact = cost.exact_flops(N, n + m) * tokens
+        if method == "influence" and landmarks < n:
+            spent = tokens * cost.influence_flops(
+                N, n, landmarks + m, layers=layers, blocks=min(blocks, layers), tangents=tangents,
+                count=mode,  # type: ignore[arg-type]
+            )  # fmt: skip
+            passes = landmarks + m
+        else:
+            share = {"random": 0.0, "rds+": 1 / 3, "mid-perplexity": 1 / 3}.get(method, 1.0)
+            spent, passes = share * exact, 0 if method in {"random", "rds+", "mid-perplexity"} else n + m
+        stored = cost.store_bytes(n, min(landmarks, n), m, gradient=grad_dim)
+        found = {"flops": spent, "flops_exact": exact, "backward_passes": passes, "store_bytes": sum(stored.values())}
+        if self.is_main():
+            say(
+                f"{n} examples of {tokens:.0f} tokens, {m} targets: about {spent:.2g} FLOPs "
+                f"({spent / exact:.0%} of exact gradients), {passes} backward passes instead of {n + m} (and one a "
+                f"process, a check), at most {found['store_bytes'] / 1e6:.1f} MB of rows"
+            )
+            if method == "influence" and landmarks >= n:
+                say("every example is a landmark, so that nothing is saved; a lower --num-landmarks would")
+        return found
+
+    def picker(self, state: Path | None, steps: int, lr: float, *, params: str, **settings: Any) -> Any:
+        """Build the selector, with a saved optimizer state or after a warm-up."""
+        model, optimizer = self._start(state, steps, lr)
+        return InfluenceDistillation(
+            model, optimizer, params=params, batch_size=self._batch, seed=self._seed,
+            progress=progress(self.is_main()), **settings,
+        )  # fmt: skip
+
+    def less(self, state: Path | None, steps: int, lr: float, k: int, groups: list[str] | None, params: str) -> Any:
+        """Choose by exact gradients as LESS does."""
+        return less_selection(
+            [Checkpoint(*self._start(state, steps, lr))], self.pool, self.target, k, groups=groups,
+            params=params, batch_size=self._batch, seed=self._seed,
+        )  # fmt: skip
+
+    def _start(self, state: Path | None, steps: int, lr: float) -> tuple[Any, Any]:
+        """Return the model and its optimizer: of a checkpoint, or after a warm-up."""
+        if state is not None:
+            return self.model, load_trainer_optimizer(state, self.model)
+        start = warm_up(self.model, self.pool, steps=steps, lr=lr, batch_size=self._batch, seed=self._seed)
+        return start.model, start.optimizer
+
+    def rival(self, method: str, k: int) -> Any:
+        """Choose by another method."""
+        if method == "random":
+            return random_selection(self.pool, k, seed=self._seed)
+        if method == "rds+":
+            return rds_plus_selection(self.model, self.pool, self.target, k, batch_size=self._batch)
+        return mid_perplexity_selection(self.model, self.pool, k, batch_size=self._batch)
+
+    def is_main(self) -> bool:
+        """Tell whether this process is the one that writes."""
+        return os.environ.get("RANK", "0") == "0"
+
+    def _join(self) -> None:
+        """Join the processes of ``torchrun`` or ``accelerate launch``."""
+        if int(os.environ.get("WORLD_SIZE", "1")) > 1 and not dist.is_initialized():
+            dist.init_process_group("nccl" if cuda.is_available() else "gloo")
+
+    def _device(self) -> str:
+        return f"cuda:{int(os.environ.get('LOCAL_RANK', '0'))}" if cuda.is_available() else "cpu"
+
+
+def progress(shown: bool) -> Callable[[int, int, str], object] | None:
+    """Say on standard error how far each stage is, once every tenth."""
+    if not shown:
+        return None
+    last: dict[str, int] = {}
+
+    def tell(done: int, total: int, what: str) -> None:
+        tenth = 10 * done // max(total, 1)
+        if last.get(what) != tenth:
+            last[what] = tenth
+            say(f"{what}: {10 * tenth} %")
+
+    return tell
+
+
+def summary(report: dict[str, Any]) -> str:
+    """Say in a line what a selection took, and whether to trust it."""
+    if "propagation" not in report:
+        return f"{report.get('backward_passes', 0)} backward passes"
+    return f"{report['backward_passes']} backward passes; propagation is {report['propagation']['verdict']}" + (
+        f"; {report['excluded']} examples without a label token left out" if report["excluded"] else ""
+    )
+
+
+def say(text: str) -> None:
+    """Print on standard error."""
+    typer.echo(text, err=True)
