@@ -1,5 +1,7 @@
 """What makes a claim hold."""
 
+import re
+
 import pytest
 
 from thrifty.bench.carried import UnavailableError
@@ -34,6 +36,43 @@ def test_a_gate_knows_which_direction_is_good():
     accuracy = Gate("accuracy", margin=0.0, better="higher")
     assert accuracy.passed([0.9], [0.8])
     assert not accuracy.passed([0.8], [0.9])
+
+
+@pytest.mark.parametrize(
+    ("by", "ours", "passed"),
+    [
+        ("run", [1.0, 1.2], False),  # one run is enough
+        ("mean", [1.0, 1.2], False),
+        ("mean", [0.8, 1.2], True),
+        ("sd", [1.0, 1.2], True),  # 0.1 worse in the mean, at a pooled deviation of 0.1
+        ("sd", [1.1, 1.2], False),
+        ("interval", [1.0, 1.2], True),  # of two runs the interval is wide
+        ("interval", [1.1, 1.1], False),  # the same difference in both: no interval at all
+        ("sd", [1.1], False),  # a single run has no spread
+    ],
+)
+def test_a_gate_says_how_much_spread_it_forgives(by, ours, passed):
+    rival = [1.0, 1.0]
+    assert Gate("loss", margin=0.0, by=by).passed(ours, rival[: len(ours)]) is passed
+
+
+def test_an_error_that_should_be_nothing_gates_alone():
+    assert judge(COST, ratio(0.5), gate=0.01).status == "holds"
+    assert judge(COST, ratio(0.5), gate=0.02).status == "cheaper but worse"
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Gate("loss", margin=-0.1), "margin: expected at least 0, got -0.1"),
+        (lambda: Target("!=", 1.0), "op: expected one of <, <=, >=, ==, got '!='"),
+        (lambda: Claim("none", "Nobody.", "quality", "ratio", ()), "'none' names no contender"),
+        (lambda: Evidence([COST, COST], "full"), "two have the same id among half, half"),
+    ],
+)
+def test_claims_that_mean_nothing_cannot_be_written(make, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        make()
 
 
 def test_a_cost_claim_without_a_gate_cannot_be_written():
@@ -113,3 +152,13 @@ def test_claims_whose_data_is_absent_say_so_and_the_run_goes_on(absent):
     assert evidence.findings()[0].reason == str(absent)
     with pytest.raises(KeyError), evidence.needs("half"):
         raise KeyError("a fault in the experiment")
+
+
+def test_curves_are_plots_of_plain_numbers():
+    evidence = Evidence([], "full")
+    evidence.curves("Loss", "step", "nats", {"ours": (range(2), [1, 0.5])}, log_y=True)
+    evidence.curves("Size", "", "MB", {"ours": (["a", "b"], [1, 2])}, kind="bar")
+    line, bars = evidence.to_json()["plots"]
+    assert line["series"] == ({"label": "ours", "x": (0.0, 1.0), "y": (1.0, 0.5)},)
+    assert (line["kind"], line["log_x"], line["log_y"]) == ("line", False, True)
+    assert (bars["kind"], bars["series"][0]["x"]) == ("bar", ("a", "b"))

@@ -47,3 +47,36 @@ def test_absent_data_is_not_the_contenders_failure(ctx):
 
     with pytest.raises(UnavailableError):
         ctx.attempt(ctx.evidence(""), "ours", read)
+
+
+def test_contenders_that_fail_are_left_out_of_the_runs(ctx):
+    told = []
+    ctx.on_progress = lambda done, total, text: told.append((done, total, text))
+    evidence = ctx.evidence("")
+    found = ctx.runs(
+        evidence, {"ours": 2, "rival": "x"}, [1, 2], lambda name, seed: {"ours": 2}[name] * seed, workload="w"
+    )
+    assert found == {"ours": [2, 4]}
+    assert told == [(0, 2, "ours: w"), (1, 2, "rival: w")]
+    assert [(row["contender"], row["workload"]) for row in evidence.to_json()["rows"]] == [("rival", "w")]
+
+
+def test_timed_contenders_have_rows_with_threads(ctx):
+    evidence = ctx.evidence("")
+    seconds = ctx.timed(evidence, {"ours": lambda: None}, workload="w", quick=0.0, full=1.0)
+    (row,) = evidence.to_json()["rows"]
+    assert row["metrics"]["time"]["median"] == seconds["ours"].median
+    assert row["metrics"]["threads"]["unit"] == "threads"
+    assert len(seconds["ours"].values) == 1, "quick: no second round after 0 s"
+
+
+def test_claims_that_come_too_late_say_so(ctx):
+    evidence = ctx.evidence("")
+    assert not ctx.late(evidence, "any")
+    ctx.deadline = 0.0
+    assert ctx.late(evidence, "any")
+    assert "budget" in evidence.findings()[0].reason
+
+
+def test_both_modes_give_what_json_carries():
+    assert Context([CLAIM]).once("piece", 0, lambda: (1, 2)) == [1, 2]

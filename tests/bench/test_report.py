@@ -121,7 +121,7 @@ def test_it_says_what_was_found(page):
         "≤ 0.7×",
         "0.61 in Table 2",
         "1.3 times the optimum",
-        "test error at most 0.02 higher than the rival's: not passed",
+        "test error at most 0.02 higher than the rival's in any run: not passed",
         "needs --full",
         "ended after 60 s, twice its budget",
         "21.3 of 30 s",

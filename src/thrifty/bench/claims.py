@@ -75,7 +75,7 @@ class Measurement:
         n = len(self.values)
         if n == 1:
             raise ValueError("interval: expected at least two runs, got one")
-        half = special.stdtrit(n - 1, (1 + share) / 2) * statistics.stdev(self.values) / math.sqrt(n)
+        half = float(special.stdtrit(n - 1, (1 + share) / 2)) * statistics.stdev(self.values) / math.sqrt(n)
         return self.mean - half, self.mean + half
 
     def over(self, other: Measurement) -> Measurement:
@@ -122,6 +122,10 @@ class Target:
     op: Literal["<", "<=", ">=", "=="]
     value: float
 
+    def __post_init__(self) -> None:
+        if self.op not in _COMPARE:
+            raise ValueError(f"op: expected one of {', '.join(_COMPARE)}, got {self.op!r}")
+
     def met_by(self, measured: float) -> bool:
         """Tell whether the measured number reaches the target."""
         return bool(_COMPARE[self.op](measured, self.value))
@@ -129,30 +133,56 @@ class Target:
 
 @dataclass(frozen=True)
 class Gate:
-    """The quality that a saving may not cost.
-
-    It passes when in *every* run (seed, fold, workload) the contender is at most ``margin`` worse than the rival.
+    """The quality that a saving may not cost: how much worse than a rival's is still called equal.
 
     Args:
         metric: What is compared, for instance ``"test error"``.
-        margin: How much worse is still called equal, in the metric's unit (0: not at all).
+        margin: How much worse is allowed, in the metric's unit (0: not at all).
         better: Which direction is good.
+        by: ``"run"``: in no run (seed, fold, workload) may it be worse by more than the margin; ``"mean"``: not in the
+            mean over runs; ``"sd"``: not in the mean, by more than the margin and one pooled standard deviation;
+            ``"interval"``: not in the mean, beyond the margin and the 95 % interval of the mean difference. A single
+            run has no spread, so that there all of them are ``"run"``.
+        than: Whose quality it is held against, where that is not the claim's rival.
+
+    Raises:
+        ValueError: The margin is negative.
     """
 
     metric: str
     margin: float
     better: Literal["lower", "higher"] = "lower"
+    by: Literal["run", "mean", "sd", "interval"] = "run"
+    than: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.margin < 0:
+            raise ValueError(f"margin: expected at least 0, got {self.margin}")
 
     def passed(self, ours: Sequence[float], rival: Sequence[float]) -> bool:
-        """Compare run by run.
+        """Compare runs that were made side by side.
 
         Raises:
             ValueError: The two differ in length, or there is no run.
         """
         if len(ours) != len(rival) or len(ours) == 0:
             raise ValueError(f"ours and rival: expected one number a run in each, got {len(ours)} and {len(rival)}")
-        sign = 1 if self.better == "lower" else -1
-        return all(sign * (a - b) <= self.margin for a, b in zip(ours, rival, strict=True))
+        worse = Measurement.of(ours, "").minus(Measurement.of(rival, ""))
+        if self.better == "higher":
+            worse = Measurement.of([-value for value in worse.values], "")
+        if self.by == "run" or len(ours) == 1:
+            return worse.spread[1] <= self.margin
+        slack = {
+            "mean": lambda: 0.0,
+            "sd": lambda: pooled_deviation(ours, rival),
+            "interval": lambda: worse.mean - worse.interval()[0],
+        }[self.by]()
+        return worse.mean <= self.margin + slack
+
+
+def pooled_deviation(ours: Sequence[float], theirs: Sequence[float]) -> float:
+    """Return the pooled standard deviation over the runs of two contenders."""
+    return math.sqrt((statistics.variance(ours) + statistics.variance(theirs)) / 2)
 
 
 @dataclass(frozen=True)
@@ -171,7 +201,7 @@ class Claim:
         budget: The mode that it needs: a ``"full"`` claim is listed in quick mode as *cannot show*.
 
     Raises:
-        ValueError: It is about a cost, has a target and names no gate.
+        ValueError: It is about a cost, has a target and names no gate; or it names no contender.
     """
 
     id: str
@@ -185,6 +215,8 @@ class Claim:
     budget: Mode = "quick"
 
     def __post_init__(self) -> None:
+        if not self.contenders:
+            raise ValueError(f"claim {self.id!r} names no contender")
         if self.about in COSTS and self.target is not None and self.gate is None:
             raise ValueError(f"claim {self.id!r} is about {self.about}: it needs a gate on quality")
 
@@ -219,6 +251,8 @@ class Finding:
                 "metric": claim.gate.metric,
                 "margin": claim.gate.margin,
                 "better": claim.gate.better,
+                "by": claim.gate.by,
+                "than": claim.gate.than,
                 "passed": self.gate_passed,
             }
             if claim.gate
@@ -234,7 +268,7 @@ def judge(
     claim: Claim,
     measurement: Measurement,
     *,
-    gate: tuple[Sequence[float], Sequence[float]] | None = None,
+    gate: tuple[Sequence[float], Sequence[float]] | float | None = None,
     reason: str | None = None,
     limit: str | None = None,
 ) -> Finding:
@@ -243,7 +277,8 @@ def judge(
     Args:
         claim: The claim.
         measurement: Its number in every run, in the claim's unit; the median is held against the target.
-        gate: The gate's metric, one number a run: ours, and the rival's in the same runs.
+        gate: The gate's metric, one number a run: ours, and the rival's in the same runs; an error that should be 0 may
+            stand alone.
         reason: A remark for the reader, for instance why it falls short.
         limit: How far the number is from what the machine allows.
 
@@ -256,7 +291,8 @@ def judge(
         raise ValueError(
             f"gate: claim {claim.id!r} {'has no' if claim.gate is None else 'needs the numbers of its'} gate"
         )
-    passed = claim.gate.passed(*gate) if claim.gate and gate else None
+    pair = ([gate], [0.0]) if isinstance(gate, float | int) else gate
+    passed = claim.gate.passed(*pair) if claim.gate and pair else None
     status: Status
     if claim.target is None:
         status = "reported"

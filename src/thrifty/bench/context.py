@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -112,6 +112,25 @@ class Context:
 
         return self.attempt(evidence, contender, work, workload=workload)
 
+    def runs(
+        self,
+        evidence: Evidence,
+        contenders: Iterable[str],
+        seeds: Sequence[int],
+        compute: Callable[[str, int], Any],
+        *,
+        workload: str = "",
+    ) -> dict[str, list[Any]]:
+        """Return what ``compute(contender, seed)`` gives, for every contender that did not fail: see ``every_seed``."""
+        found = {}
+        names = list(contenders)
+        for done, name in enumerate(names):
+            self.progress(done, len(names), f"{name}: {workload}")
+            result = self.every_seed(evidence, name, seeds, compute, name, workload=workload)
+            if result is not None:
+                found[name] = result
+        return found
+
     def once(self, piece: str, seed: int, compute: Callable[..., Any], *arguments: Any) -> Any:
         """Return what ``compute`` gives for this piece and seed, from an interrupted full run if it was done there.
 
@@ -119,15 +138,48 @@ class Context:
         dropped as soon as a run is complete.
         """
         if self.resume is None:
-            return compute(*arguments)
+            return json.loads(json.dumps(compute(*arguments)))  # as a full run would give it
         key = hashlib.sha256(json.dumps([piece, seed]).encode()).hexdigest()[:16]
         path = self.resume / f"{key}.json"
         if path.exists():
             self.resumed += 1
             return json.loads(path.read_text())
-        value = compute(*arguments)
-        write_whole(path, json.dumps(value))
-        return value
+        text = json.dumps(compute(*arguments))
+        write_whole(path, text)
+        return json.loads(text)
+
+    def timed(
+        self,
+        evidence: Evidence,
+        contenders: Mapping[str, Callable[[], object]],
+        *,
+        workload: str,
+        quick: float,
+        full: float,
+        what: str = "time",
+    ) -> dict[str, Measurement]:
+        """Time contenders side by side, add a row each, and return their seconds.
+
+        Args:
+            evidence: Where the rows go.
+            contenders: As in :meth:`time`.
+            workload: Of the rows.
+            quick: Seconds after which a quick run begins no further round of at most five.
+            full: Likewise for a full run, of at most nine.
+            what: The metric's name.
+        """
+        found = self.time(contenders, repeats=9 if self.full else 5, at_most=full if self.full else quick)
+        for name, timing in found.items():
+            evidence.row(name, timing.metrics(what), workload=workload)
+        return {name: timing.seconds for name, timing in found.items()}
+
+    def late(self, evidence: Evidence, *claims: str, needs: float = 0.0) -> bool:
+        """Tell whether fewer than ``needs`` seconds of the budget are left; the claims then cannot be shown."""
+        late = self.remaining() < needs
+        if late:
+            for claim in claims:
+                evidence.cannot_show(claim, "the budget was used up before this could be measured")
+        return late
 
     def time(
         self, contenders: Mapping[str, Callable[[], object]], *, repeats: int = 5, at_most: float = 10.0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
@@ -16,7 +16,7 @@ class Series:
     """One contender's points in a plot."""
 
     label: str
-    x: tuple[float, ...] | tuple[str, ...]
+    x: tuple[float | str, ...]
     y: tuple[float, ...]
 
 
@@ -40,6 +40,9 @@ class Evidence:
         claims: Every claim that the method makes. Those that the run never measures are listed as *cannot show*.
         mode: ``"quick"`` or ``"full"``.
         on_change: Called with ``self`` after each addition, so that a run that is ended early keeps what it had.
+
+    Raises:
+        ValueError: Two claims have the same id.
     """
 
     def __init__(
@@ -47,6 +50,8 @@ class Evidence:
     ) -> None:
         self.workload = ""
         self._claims = {claim.id: claim for claim in claims}
+        if len(self._claims) < len(claims):
+            raise ValueError(f"claims: two have the same id among {', '.join(claim.id for claim in claims)}")
         self._mode = mode
         self._on_change = on_change
         self._rows: list[dict[str, Any]] = []
@@ -66,7 +71,7 @@ class Evidence:
         claim_id: str,
         measurement: Measurement,
         *,
-        gate: tuple[Sequence[float], Sequence[float]] | None = None,
+        gate: tuple[Sequence[float], Sequence[float]] | float | None = None,
         reason: str | None = None,
         limit: str | None = None,
     ) -> Finding:
@@ -90,6 +95,24 @@ class Evidence:
             for claim_id in claim_ids:
                 if claim_id not in self._findings:
                     self.cannot_show(claim_id, str(error))
+
+    def curves(
+        self,
+        title: str,
+        x_label: str,
+        y_label: str,
+        points: Mapping[str, tuple[Iterable[Any], Iterable[Any]]],
+        *,
+        kind: Literal["bar", "line", "scatter"] = "line",
+        log_x: bool = False,
+        log_y: bool = False,
+    ) -> None:
+        """Add a picture to the report: by contender, its places (numbers, or the names of bars) and its values."""
+        series = tuple(
+            Series(label, tuple(x if isinstance(x, str) else float(x) for x in xs), tuple(map(float, ys)))
+            for label, (xs, ys) in points.items()
+        )
+        self.plot(Plot(title, kind, x_label, y_label, series, log_x, log_y))
 
     def plot(self, plot: Plot) -> None:
         """Add a picture to the report."""

@@ -39,6 +39,12 @@ STATUSES: dict[str, Look] = {
 }
 
 _OPERATORS = {"<": "<", "<=": "≤", ">=": "≥", "==": "="}
+_GATED_BY = {
+    "run": " in any run",
+    "mean": " in the mean",
+    "sd": " in the mean, beyond one standard deviation",
+    "interval": " in the mean, beyond its 95 % interval",
+}
 _SECONDS = {"s": 1.0, "ms": 1e-3, "µs": 1e-6, "ns": 1e-9}
 
 
@@ -113,7 +119,8 @@ def gate(claim: Mapping[str, Any]) -> str:
     worse = "higher" if rule["better"] == "lower" else "lower"
     bound = f"at most {number(rule['margin'])} {worse}" if rule["margin"] else f"no {worse}"
     outcome = {True: "passed", False: "not passed", None: "not run"}[rule["passed"]]
-    return f"{rule['metric']} {bound} than the rival's: {outcome}"
+    whose = f"{rule['than']}'s" if rule.get("than") else "the rival's"
+    return f"{rule['metric']} {bound} than {whose}{_GATED_BY[rule.get('by', 'run')]}: {outcome}"
 
 
 def against(claim: Mapping[str, Any]) -> str:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from thrifty.bench.claims import Measurement
 from thrifty.bench.context import Context
-from thrifty.bench.evidence import Evidence, Plot, Series
+from thrifty.bench.evidence import Evidence
 from thrifty.bench.timing import threads
 
 #: Mean L2 of the answers, mean share of models that accept one, share of persons whose answer all models accept.
@@ -147,19 +147,16 @@ def show(evidence: Evidence, workload: str, runs: Sequence[Mapping[str, Frontier
                 },
                 workload=workload,
             )
-    evidence.plot(
-        Plot(
-            f"Robustness: {workload}",
-            "line",
-            "mean L2",
-            "mean share of models that accept an answer",
-            tuple(_series(who, runs) for who in runs[0] if all(run[who] for run in runs)),
-        )
+    evidence.curves(
+        f"Robustness: {workload}",
+        "mean L2",
+        "mean share of models that accept an answer",
+        {who: _curve(who, runs) for who in runs[0] if all(run[who] for run in runs)},
     )
 
 
-def _series(who: str, runs: Sequence[Mapping[str, Frontier]]) -> Series:
+def _curve(who: str, runs: Sequence[Mapping[str, Frontier]]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     length = min(len(run[who]) for run in runs)
     points = np.array([run[who][:length] for run in runs]).mean(axis=0)
     order = points[:, DISTANCE].argsort()
-    return Series(who, tuple(points[order, DISTANCE].tolist()), tuple(points[order, AGREEMENT].tolist()))
+    return points[order, DISTANCE], points[order, AGREEMENT]

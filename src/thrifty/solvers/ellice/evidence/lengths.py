@@ -8,7 +8,7 @@ import numpy as np
 
 from thrifty.bench.claims import Measurement
 from thrifty.bench.context import Context
-from thrifty.bench.evidence import Evidence, Plot, Series
+from thrifty.bench.evidence import Evidence
 from thrifty.bench.timing import threads
 from thrifty.solvers.ellice import ElliCE, RashomonEllipsoid
 from thrifty.solvers.ellice.evidence import contenders, tables
@@ -77,18 +77,8 @@ def show(ctx: Context, evidence: Evidence) -> None:
         Measurement.of(min(case[f"{STRICT}, true"] for case in found.values()), "share"),
         reason=f"at {np.mean([case[STRICT] / case[REFIT] for case in found.values()]):.3f} times the distance",
     )
-    evidence.plot(
-        Plot(
-            f"Distance at the same certificate (ε = {EPSILON})",
-            "bar",
-            "",
-            "mean L2",
-            tuple(
-                Series(who, tuple(found), tuple(case[who] for case in found.values()))
-                for who in (BOXED, OURS, LIBRARY, MARGIN)
-            ),
-        )
-    )
+    points = {who: (found, [case[who] for case in found.values()]) for who in (BOXED, OURS, LIBRARY, MARGIN)}
+    evidence.curves(f"Distance at the same certificate (ε = {EPSILON})", "", "mean L2", points, kind="bar")
 
 
 def compare(case: Case) -> dict[str, float]:

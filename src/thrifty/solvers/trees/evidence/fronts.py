@@ -7,7 +7,7 @@ from sklearn.tree import DecisionTreeClassifier
 from thrifty.bench.claims import Measurement
 from thrifty.bench.context import Context
 from thrifty.bench.data import keel
-from thrifty.bench.evidence import Evidence, Plot, Series
+from thrifty.bench.evidence import Evidence
 from thrifty.solvers.trees.boxes.error_table import error_table
 
 TABLES = ("heart", "pima")
@@ -51,8 +51,7 @@ def show(ctx: Context, evidence: Evidence) -> None:
                 },
                 workload=workload,
             )
-        removed = tuple(float(cuts) for cuts in range(n_cuts + 1))
-        series = tuple(Series(contender, removed, tuple(map(float, errors))) for contender, errors in curves.items())
-        evidence.plot(Plot(f"Errors over size, {workload}", "line", "cuts removed", "training errors", series))
+        points = {contender: (range(n_cuts + 1), errors) for contender, errors in curves.items()}
+        evidence.curves(f"Errors over size, {workload}", "cuts removed", "training errors", points)
         shares.append(curves["and 1 exchange"][n_cuts - 2] / curves["pruning alone"][n_cuts - 2])
     evidence.measured("pruning-front", Measurement.of(shares, "ratio"))

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from thrifty.bench.claims import Measurement
 from thrifty.bench.context import Context
-from thrifty.bench.evidence import Evidence, Plot, Series
+from thrifty.bench.evidence import Evidence
 from thrifty.solvers.trees.boxes.dp import solve_dp
 from thrifty.solvers.trees.instance.gadgets import hitting_set_instance
 from thrifty.solvers.trees.instance.problem import Problem, build_problem
@@ -51,8 +51,8 @@ def _states(ctx: Context, evidence: Evidence) -> None:
     evidence.measured("states-scale", Measurement.of(max(shares), "ratio"))
     slope = float(np.polyfit(np.log(states), np.log(seconds), 1)[0])
     evidence.measured("states-slope", Measurement.of(slope, "exponent", timed=True))
-    series = Series("dynamic programme", tuple(map(float, states)), tuple(seconds))
-    evidence.plot(Plot("Time over states", "scatter", "states", "seconds", (series,), log_x=True, log_y=True))
+    points = {"dynamic programme": (states, seconds)}
+    evidence.curves("Time over states", "states", "seconds", points, kind="scatter", log_x=True, log_y=True)
 
 
 def _families(ctx: Context, evidence: Evidence) -> None:
@@ -63,7 +63,7 @@ def _families(ctx: Context, evidence: Evidence) -> None:
             (instance(2, 4, n, ctx.seed), CUTS) for n in (400, 1_600, 6_400, 25_600)
         ],
     }
-    growth, plotted = [], []
+    growth, plotted = [], {}
     for done, (family, problems) in enumerate(families.items()):
         ctx.progress(done, len(families), family)
         seconds = [min(solve(problem, k)[1] for _ in range(2)) for problem, k in problems]
@@ -77,11 +77,10 @@ def _families(ctx: Context, evidence: Evidence) -> None:
             },
             workload="what makes it hard: one thing grows, the other two stay",
         )
-        steps = tuple(float(step) for step in range(1, len(seconds) + 1))
-        plotted.append(Series(family, steps, tuple(seconds)))
+        plotted[family] = (range(1, len(seconds) + 1), seconds)
     *hard, easy = growth
     evidence.measured("hardness", Measurement.of(min(hard) / easy, "ratio", timed=True))
-    evidence.plot(Plot("What makes it hard", "line", "step", "seconds", tuple(plotted), log_y=True))
+    evidence.curves("What makes it hard", "step", "seconds", plotted, log_y=True)
 
 
 def hitting_set(d: int, seed: int) -> Problem:

@@ -15,7 +15,7 @@ from thrifty.bench.claims import Measurement
 from thrifty.bench.context import Context
 from thrifty.bench.data import keel
 from thrifty.bench.data.keel import Table
-from thrifty.bench.evidence import Evidence, Plot, Series
+from thrifty.bench.evidence import Evidence
 from thrifty.solvers.trees import improve_tree, tao
 
 #: The tables that the claim names, and one more that was chosen before the first run.
@@ -55,16 +55,12 @@ def show(ctx: Context, evidence: Evidence) -> None:
     )
     labels = tuple(f"{name}, depth {depth}" for name, depth in found)
     for metric, title, scale in (("train", "Training errors", 1.0), ("test", "Test error", 100.0)):
-        series = [
-            Series(
-                who,
-                labels,
-                tuple(float(scale * np.mean([total(who, metric, i, key) for i in places])) for key in found),
-            )
+        points = {
+            who: (labels, [scale * np.mean([total(who, metric, i, key) for i in places]) for key in found])
             for who in found[next(iter(found))][0]
-        ]
+        }
         unit = "errors" if metric == "train" else "%"
-        evidence.plot(Plot(f"{title} at the same size", "bar", "", unit, tuple(series)))
+        evidence.curves(f"{title} at the same size", "", unit, points, kind="bar")
 
 
 def cross_validate(table: Table, depth: int, seed: int) -> Folds:

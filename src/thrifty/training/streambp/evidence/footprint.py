@@ -7,7 +7,7 @@ from torch import Tensor
 
 from thrifty.bench.claims import Measurement
 from thrifty.bench.context import Context
-from thrifty.bench.evidence import Evidence, Plot, Series
+from thrifty.bench.evidence import Evidence
 from thrifty.training.streambp.evidence.batches import make_batch
 from thrifty.training.streambp.evidence.contenders import (
     CHECKPOINT,
@@ -59,9 +59,7 @@ def _layers(ctx: Context, evidence: Evidence, text: Tensor, model: object) -> tu
             if value is not None:
                 found[name] = Measurement.of(value, "MiB")
                 evidence.row(name, {"peak": found[name]}, workload=workload)
-        evidence.measured(
-            f"peak-vs-checkpointing-{kind}", found[OURS].over(found[SAME_HEAD]), gate=([errors[-1]], [0.0])
-        )
+        evidence.measured(f"peak-vs-checkpointing-{kind}", found[OURS].over(found[SAME_HEAD]), gate=errors[-1])
         peaks[workload] = found
     return max(errors), peaks
 
@@ -78,7 +76,7 @@ def _head(ctx: Context, evidence: Evidence, text: Tensor, error: float) -> None:
         if value is not None:
             found[name] = Measurement.of(value, "MiB")
             evidence.row(name, {"peak": found[name]}, workload=workload)
-    evidence.measured("head-peak", found[OURS].over(found[NATIVE]), gate=([error], [0.0]))
+    evidence.measured("head-peak", found[OURS].over(found[NATIVE]), gate=error)
 
 
 def _growth(ctx: Context, evidence: Evidence, text: Tensor, model: object, error: float, layers: Peaks) -> None:
@@ -102,12 +100,10 @@ def _growth(ctx: Context, evidence: Evidence, text: Tensor, model: object, error
     evidence.measured(
         "growth-law",
         Measurement.of(off, "relative"),
-        gate=([error], [0.0]),
+        gate=error,
         reason=f"slope {slope * 2**20:.0f} bytes a token; what must grow: {theory * 2**20:.0f}",
     )
     if ctx.full:
         others = [at(SAME_HEAD, length) for length in lengths]
-        series = [
-            Series(name, tuple(map(float, lengths)), tuple(ys)) for name, ys in ((OURS, peaks), (SAME_HEAD, others))
-        ]
-        evidence.plot(Plot("Peak of a step over the sequence", "line", "tokens", "MiB", tuple(series)))
+        curves = {OURS: (lengths, peaks), SAME_HEAD: (lengths, others)}
+        evidence.curves("Peak of a step over the sequence", "tokens", "MiB", curves)

@@ -11,7 +11,7 @@ from torch.nn.functional import cross_entropy, logsigmoid
 
 from thrifty.bench.claims import Measurement
 from thrifty.bench.context import Context
-from thrifty.bench.evidence import Evidence, Plot, Series
+from thrifty.bench.evidence import Evidence
 from thrifty.training.streambp import (
     enable_streambp,
     streamed_dpo_loss,
@@ -36,9 +36,8 @@ def show(ctx: Context, evidence: Evidence, text: Tensor) -> None:
         difference = max(abs(a - b) for a, b in zip(*curves, strict=True))
         worst = max(worst, difference)
         evidence.row(OURS, {"loss difference": Measurement.of(difference, "nats")}, workload=f"{name}, {steps} steps")
-        xs = tuple(float(i) for i in range(steps))
-        series = (Series(OURS, xs, tuple(curves[0])), Series(CHECKPOINT, xs, tuple(curves[1])))
-        evidence.plot(Plot(f"{name}: both curves", "line", "step", "loss", series))
+        both = {OURS: (range(steps), curves[0]), CHECKPOINT: (range(steps), curves[1])}
+        evidence.curves(f"{name}: both curves", "step", "loss", both)
     evidence.measured("objectives-equal", Measurement.of(worst, "nats"))
 
 

@@ -11,7 +11,7 @@ import torch
 from thrifty.bench.claims import Measurement
 from thrifty.bench.context import Context
 from thrifty.bench.data import smollm2, stdlib_text
-from thrifty.bench.evidence import Evidence, Plot, Series
+from thrifty.bench.evidence import Evidence
 from thrifty.bench.memory import allocated_peak
 from thrifty.training.streambp.corpus import blocks, documents
 from thrifty.training.streambp.evidence.batches import Batch
@@ -42,9 +42,10 @@ def show(ctx: Context, evidence: Evidence) -> None:
         if steps > 1:
             found["last loss"] = Measurement.of(losses[name][-1], "nats")
         evidence.row(name, found, workload=workload)
-    xs = tuple(float(i + 1) for i in range(len(batches)))
-    series = tuple(Series(name, xs, tuple(losses[name])) for name in (OURS, CHECKPOINT))
-    evidence.plot(Plot("SmolLM2: the curves", "line", "step", "loss", series))
+    places = range(1, STEPS + 1)
+    evidence.curves(
+        "SmolLM2: the curves", "step", "loss", {name: (places, losses[name]) for name in (OURS, CHECKPOINT)}
+    )
     difference = max(abs(a - b) for a, b in zip(losses[OURS], losses[CHECKPOINT], strict=True))
     evidence.measured("pretrained-equal", Measurement.of(difference, "nats"))
     evidence.measured("pretrained-peak", Measurement.of(peaks[OURS] / peaks[CHECKPOINT], "ratio"))

@@ -40,16 +40,12 @@ OFFLOADED = {TILED: f"{TILED} + offload", OURS: f"{OURS} + offload"}
 def show(ctx: Context, evidence: Evidence, text: Tensor, error: float) -> None:
     """Find the longest sequences, then the largest batches, then the longest sequences with offloading."""
     model = make_model(E1, ctx.seed, ctx.device)
-    gate = ([error], [0.0])
-    _lengths(ctx, evidence, text, model, gate)
-    _batches(ctx, evidence, text, model, gate)
-    _offloading(ctx, evidence, text, model, gate)
+    _lengths(ctx, evidence, text, model, error)
+    _batches(ctx, evidence, text, model, error)
+    _offloading(ctx, evidence, text, model, error)
 
 
-Gated = tuple[list[float], list[float]]
-
-
-def _lengths(ctx: Context, evidence: Evidence, text: Tensor, model: Any, gate: Gated) -> None:
+def _lengths(ctx: Context, evidence: Evidence, text: Tensor, model: Any, error: float) -> None:
     def at(name: str, n: int) -> float:
         batch = make_batch(text, E1["vocab_size"], n, device=ctx.device)
         return peak(name, model, batch, CHUNK if name == OURS else "auto", ctx.device)
@@ -58,10 +54,10 @@ def _lengths(ctx: Context, evidence: Evidence, text: Tensor, model: Any, gate: G
     starts = {CHECKPOINT: 128, TRL: 64, NATIVE: 1024, OURS: 2048}
     found = _compare(ctx, evidence, "longest", "tokens", "E1 in 96 MiB", starts, at)
     for claim, rival in (("max-length", CHECKPOINT), ("max-length-vs-trl", TRL), ("max-length-vs-native", NATIVE)):
-        _ratio(evidence, claim, found, rival, gate)
+        _ratio(evidence, claim, found, rival, error)
 
 
-def _batches(ctx: Context, evidence: Evidence, text: Tensor, model: Any, gate: Gated) -> None:
+def _batches(ctx: Context, evidence: Evidence, text: Tensor, model: Any, error: float) -> None:
     def at(name: str, n: int) -> float:
         batch = make_batch(text, E1["vocab_size"], BATCH_LENGTH, batch=n, device=ctx.device)
         return peak(name, model, batch, BATCH_CHUNK if name == OURS else "auto", ctx.device)
@@ -70,10 +66,10 @@ def _batches(ctx: Context, evidence: Evidence, text: Tensor, model: Any, gate: G
     found = _compare(
         ctx, evidence, "largest batch", "sequences", f"E1, {BATCH_LENGTH} tokens each, in 96 MiB", starts, at
     )
-    _ratio(evidence, "batch-scaling", found, CHECKPOINT, gate)
+    _ratio(evidence, "batch-scaling", found, CHECKPOINT, error)
 
 
-def _offloading(ctx: Context, evidence: Evidence, text: Tensor, model: Any, gate: Gated) -> None:
+def _offloading(ctx: Context, evidence: Evidence, text: Tensor, model: Any, error: float) -> None:
     host: dict[tuple[str, int], int] = {}
 
     def at(name: str, n: int) -> float:
@@ -87,7 +83,7 @@ def _offloading(ctx: Context, evidence: Evidence, text: Tensor, model: Any, gate
         if (name, length) in host:  # not where an earlier run had found the length
             moved = Measurement.of(host[name, length] / 2**20, "MiB")
             evidence.row(OFFLOADED[name], {"host": moved}, workload=f"E1, its longest in 48 MiB: {length} tokens")
-    _ratio(evidence, "offload-stack", found, TILED, gate)
+    _ratio(evidence, "offload-stack", found, TILED, error)
 
 
 def _compare(
@@ -115,11 +111,11 @@ def _compare(
     return found
 
 
-def _ratio(evidence: Evidence, claim: str, found: Mapping[str, int], rival: str, gate: Gated) -> None:
+def _ratio(evidence: Evidence, claim: str, found: Mapping[str, int], rival: str, error: float) -> None:
     if missing := [name for name in (OURS, rival) if name not in found]:
         evidence.cannot_show(claim, f"no size was found for {', '.join(missing)}")
         return
-    evidence.measured(claim, Measurement.of(found[OURS] / found[rival], "ratio"), gate=gate)
+    evidence.measured(claim, Measurement.of(found[OURS] / found[rival], "ratio"), gate=error)
 
 
 def largest(peak_at: Callable[[int], float], start: int, budget: float) -> int:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from thrifty._common.extras import require
 from thrifty.bench.context import Context
 from thrifty.bench.evidence import Evidence
 from thrifty.training.streambp import streamed_linear_cross_entropy
@@ -24,7 +25,7 @@ def show(ctx: Context, evidence: Evidence, text: Tensor, error: float) -> None:
     length = 4096 if ctx.full else 2048
     for padded in (True, False) if ctx.full else (True,):
         kind = "padded" if padded else "unpadded"
-        if _late(ctx, evidence, f"time-{kind}"):
+        if ctx.late(evidence, f"time-{kind}"):
             continue
         workload = f"E2: {length} tokens, {kind}"
         ctx.progress(1 - int(padded), 3, f"time, {workload}")
@@ -35,21 +36,11 @@ def show(ctx: Context, evidence: Evidence, text: Tensor, error: float) -> None:
                 model = make_model(E2, ctx.seed, ctx.device)
                 loss = stack.enter_context(prepared(name, model, LAYER_CHUNK))
                 steps[name] = lambda model=model, loss=loss: step(model, loss, batch)  # type: ignore[misc] # noqa: B023
-            times = ctx.time(steps, repeats=7 if ctx.full else 3, at_most=90 if ctx.full else 4)
-        for name, timing in times.items():
-            evidence.row(name, {"time": timing.seconds}, workload=workload)
-        ratio = times[OURS].seconds.over(times[SAME_HEAD].seconds)
-        evidence.measured(f"time-{kind}", ratio, gate=([error], [0.0]))
-    if not _late(ctx, evidence, "head-time"):
+            seconds = ctx.timed(evidence, steps, workload=workload, quick=4, full=90)
+        ratio = seconds[OURS].over(seconds[SAME_HEAD])
+        evidence.measured(f"time-{kind}", ratio, gate=error)
+    if not ctx.late(evidence, "head-time"):
         _heads(ctx, evidence, text, error)
-
-
-def _late(ctx: Context, evidence: Evidence, claim: str) -> bool:
-    """Give up a claim about time when a busy machine has used up the budget of a quick run."""
-    late = not ctx.full and ctx.remaining() < 0
-    if late:
-        evidence.cannot_show(claim, "the machine was busy: the time was up before this was measured")
-    return late
 
 
 def _heads(ctx: Context, evidence: Evidence, text: Tensor, error: float) -> None:
@@ -65,18 +56,12 @@ def _heads(ctx: Context, evidence: Evidence, text: Tensor, error: float) -> None
         torch.autograd.grad(loss, (hidden, weight))
 
     def trl() -> None:
-        from trl.kernels import ChunkedLogProbFunction
-
+        function = require("trl.kernels", extra="llm").ChunkedLogProbFunction
         flat = hidden[:, :-1].flatten(0, 1)
-        found = ChunkedLogProbFunction.apply(
-            flat, weight, None, labels[:, 1:].flatten(), 1.0, 32768, None, 1.0, ("log_probs",)
-        )
+        found = function.apply(flat, weight, None, labels[:, 1:].flatten(), 1.0, 32768, None, 1.0, ("log_probs",))
         torch.autograd.grad(-found[0].mean(), (hidden, weight))
 
-    times = ctx.time(
-        {STREAMED_HEAD: streamed, TRL_HEAD: trl}, repeats=7 if ctx.full else 3, at_most=20 if ctx.full else 1
-    )
-    for name, timing in times.items():
-        evidence.row(name, {"time": timing.seconds}, workload=f"head: {rows} rows, vocabulary 16384")
-    ratio = times[STREAMED_HEAD].seconds.over(times[TRL_HEAD].seconds)
-    evidence.measured("head-time", ratio, gate=([error], [0.0]))
+    workload = f"head: {rows} rows, vocabulary 16384"
+    seconds = ctx.timed(evidence, {STREAMED_HEAD: streamed, TRL_HEAD: trl}, workload=workload, quick=1, full=20)
+    ratio = seconds[STREAMED_HEAD].over(seconds[TRL_HEAD])
+    evidence.measured("head-time", ratio, gate=error)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import time
-from functools import partial
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -30,16 +31,13 @@ GRID = (1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 3e-3)
 def show(ctx: Context, evidence: Evidence) -> None:
     """Train all matrices of the blocks; embeddings (tied to the head) and norms stay frozen for every contender."""
     workload = f"SmolLM2-135M on Python source, {STEPS} steps of {LENGTH} tokens, rank {RANK}"
-    found: dict[str, dict[str, float]] = {}
     text = read_text(ctx.data)
-    for done, (name, rate) in enumerate(RATES.items()):
-        ctx.progress(done, len(RATES), f"{name}: fine-tuning SmolLM2")
-        train = partial(finetune, name, rate, text, held_out="test", device=ctx.device)
-        runs = ctx.every_seed(evidence, name, [ctx.seed], train, workload=workload)
-        if runs is None:
-            continue
-        (result,) = runs
-        found[name] = result
+
+    def compute(name: str, seed: int) -> dict[str, float]:
+        return finetune(name, RATES[name], text, seed, held_out="test", device=ctx.device)
+
+    found = ctx.runs(evidence, RATES, [ctx.seed], compute, workload=workload)
+    for name, (result,) in found.items():
         evidence.row(
             name,
             {
@@ -47,12 +45,13 @@ def show(ctx: Context, evidence: Evidence) -> None:
                 "held-out loss before": Measurement.of(result["before"], "nats"),
                 "state": Measurement.of(result["state"] / 1e6, "MB"),
                 "optimizer step": Measurement.of(result["seconds"], "s", timed=True),
-                "lr": Measurement.of(rate, ""),
+                "lr": Measurement.of(RATES[name], ""),
             },
             workload=workload,
         )
     if {"SUMO", "GaLore"} <= set(found):
-        evidence.measured("finetuning-smollm2", Measurement.of(found["SUMO"]["loss"] - found["GaLore"]["loss"], "nats"))
+        ours, theirs = (found[name][0]["loss"] for name in ("SUMO", "GaLore"))
+        evidence.measured("finetuning-smollm2", Measurement.of(ours - theirs, "nats"))
 
 
 def finetune(name: str, rate: float, text: Text, seed: int, *, held_out: str, device: str = "cpu") -> dict[str, float]:
@@ -66,8 +65,8 @@ def finetune(name: str, rate: float, text: Text, seed: int, *, held_out: str, de
         held_out: ``"validation"`` to tune, ``"test"`` to report.
         device: Where.
     """
-    model, tokenizer = smollm2.load()
-    model.to(device).train()
+    start, tokenizer = _loaded()
+    model = copy.deepcopy(start).to(device).train()
     for part in (model.get_input_embeddings(), model.get_output_embeddings()):
         part.requires_grad_(False)
     for parameter in model.parameters():
@@ -87,6 +86,11 @@ def finetune(name: str, rate: float, text: Text, seed: int, *, held_out: str, de
         seconds.append(time.perf_counter() - began)
     state = sum(optimizer_state_bytes(part)["total"] for part in state_holders(optimizer))
     return {"before": before, "loss": _loss(model, held), "state": state, "seconds": float(np.median(seconds))}
+
+
+@cache
+def _loaded() -> tuple[Any, Any]:
+    return smollm2.load()  # takes half a minute, and every contender starts from it
 
 
 def _tokens(tokenizer: Any, text: np.ndarray, rows: int, rng: np.random.Generator) -> Tensor:

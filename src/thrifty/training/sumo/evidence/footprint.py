@@ -7,7 +7,7 @@ from torch import nn
 
 from thrifty.bench.claims import Measurement
 from thrifty.bench.context import Context
-from thrifty.bench.evidence import Evidence, Plot, Series
+from thrifty.bench.evidence import Evidence
 from thrifty.training.sumo import estimate_state_bytes, optimizer_state_bytes
 from thrifty.training.sumo.evidence.contenders import RIVALS, make, state_holders
 from thrifty.training.sumo.memory import Shape
@@ -72,15 +72,8 @@ def show(ctx: Context, evidence: Evidence, gate: tuple[list[float], list[float]]
                 },
                 workload=f"LLaMA-{size}, rank {rank}, float32",
             )
-    evidence.plot(
-        Plot(
-            "Weights, gradients and optimizer state",
-            "bar",
-            "LLaMA",
-            "GB",
-            tuple(Series(name, tuple(LLAMA), tuple(values)) for name, values in totals.items()),
-        )
-    )
+    points = {name: (LLAMA, values) for name, values in totals.items()}
+    evidence.curves("Weights, gradients and optimizer state", "LLaMA", "GB", points, kind="bar")
     evidence.measured(
         "total-bytes", Measurement.of([a / b for a, b in zip(totals["SUMO"], totals["AdamW"], strict=True)], "ratio")
     )

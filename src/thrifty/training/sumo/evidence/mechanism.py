@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from thrifty.bench.claims import Measurement
 from thrifty.bench.context import Context
-from thrifty.bench.evidence import Evidence, Plot, Series
+from thrifty.bench.evidence import Evidence
 from thrifty.bench.timing import threads
 from thrifty.training.sumo import SUMO
 from thrifty.training.sumo.orthogonal import relative_error
@@ -29,7 +29,7 @@ def show(ctx: Context, evidence: Evidence) -> None:
 
 def _show(ctx: Context, evidence: Evidence) -> None:
     seeds = ctx.seeds(quick=3, full=5)
-    series = []
+    curves = {}
     errors: dict[str, list[list[float]]] = {}
     for label, method in (
         ("exact (float64 Gram matrix)", "auto"),
@@ -38,14 +38,13 @@ def _show(ctx: Context, evidence: Evidence) -> None:
         ("Gram, fp32", "gram32"),
     ):
         errors[method] = [[relative_error(conditioned(8, 64, c, s), method).item() for s in seeds] for c in CONDITIONS]
-        series.append(Series(label, CONDITIONS, tuple(max(float(np.median(e)), 1e-8) for e in errors[method])))
+        curves[label] = [max(float(np.median(e)), 1e-8) for e in errors[method]]
         metrics = {
             f"error at κ = {c:g}": Measurement.of(e, "ratio") for c, e in zip(CONDITIONS, errors[method], strict=True)
         }
         evidence.row(label, {name: value for name, value in metrics.items() if "e+05" not in name}, workload=WORKLOAD)
-    evidence.plot(
-        Plot("Error of the polar factor", "line", "κ(M)", "‖Ô − O‖/‖O‖", tuple(series), log_x=True, log_y=True)
-    )
+    places = {label: (CONDITIONS, values) for label, values in curves.items()}
+    evidence.curves("Error of the polar factor", "κ(M)", "‖Ô − O‖/‖O‖", places, log_x=True, log_y=True)
     # Up to 1e4: beyond it float32 cannot tell the small singular values of any moment from rounding.
     upto = CONDITIONS.index(1e4) + 1
     worst = [max(errors["auto"][i][s] for i in range(upto)) for s in range(len(seeds))]

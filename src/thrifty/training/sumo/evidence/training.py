@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from thrifty.bench.claims import Measurement
 from thrifty.bench.context import Context
-from thrifty.bench.evidence import Evidence, Plot, Series
+from thrifty.bench.evidence import Evidence
 from thrifty.bench.timing import threads
 from thrifty.training.sumo.evidence import digits, language
 from thrifty.training.sumo.evidence.contenders import GRID, RIVALS, SUMO_OPTIONS
@@ -140,26 +141,16 @@ def _run(ctx: Context, evidence: Evidence, workload: Workload) -> Runs:
     """Train every contender on every seed; a rival that fails costs its own row only."""
     with threads(1):  # small matrices: a second thread would mostly wait
         runs = _train_all(ctx, evidence, workload, FULL if ctx.full else workload.quick)
-    series = [
-        Series(
-            name,
-            tuple(float(step) for step, _ in found[0].curve),
-            tuple(np.mean([[loss for _, loss in run.curve] for run in found], axis=0).tolist()),
-        )
-        for name, found in runs.items()
-    ]
-    evidence.plot(Plot(f"Held-out loss: {workload.label}", "line", "step", "nats", tuple(series)))
+    evidence.curves(f"Held-out loss: {workload.label}", "step", "nats", {name: _mean(runs[name]) for name in runs})
     return runs
 
 
 def _train_all(ctx: Context, evidence: Evidence, workload: Workload, names: Sequence[str]) -> Runs:
+    compute = partial(_as_json, workload)
+    found = ctx.runs(evidence, names, workload.seeds, compute, workload=workload.label)
     runs: Runs = {}
-    for done, name in enumerate(names):
-        ctx.progress(done, len(names), f"{name}: {workload.label}")
-        found = ctx.every_seed(evidence, name, workload.seeds, _as_json, workload, name, workload=workload.label)
-        if found is None:
-            continue
-        runs[name] = result = [Run(**run) for run in found]
+    for name, results in found.items():
+        runs[name] = result = [Run(**run) for run in results]
         metrics = {
             "held-out loss": _losses(runs, name),
             "lr": Measurement.of(workload.rates[name], ""),
@@ -168,6 +159,11 @@ def _train_all(ctx: Context, evidence: Evidence, workload: Workload, names: Sequ
             metrics["optimizer step"] = Measurement.of([run.seconds for run in result], "s", timed=True)
         evidence.row(name, metrics, workload=workload.label)
     return runs
+
+
+def _mean(found: Sequence[Run]) -> tuple[list[float], np.ndarray]:
+    """The curve of a contender, averaged over its seeds."""
+    return [step for step, _ in found[0].curve], np.mean([[loss for _, loss in run.curve] for run in found], axis=0)
 
 
 def _as_json(workload: Workload, name: str, seed: int) -> dict[str, Any]:
