@@ -286,7 +286,9 @@ def test_other_blocks_and_other_things_are_refused():
 def test_a_schedule_beyond_the_depth_or_twice_is_refused():
     model = make("timm")
     with pytest.raises(ValueError, match=r"layers: the model has 6 blocks, got \(4, 7, 10\)"):
-        reduce_tokens(model)
+        reduce_tokens(model, FreqReduceConfig())
+    with reduce_tokens(model) as by_depth:  # 1/3, 7/12 and 5/6 of it
+        assert by_depth.config.layers == (2, 4, 5)
     first_one = reduce_tokens(model, HALF)
     with pytest.raises(ValueError, match="in force already"):
         reduce_tokens(model, HALF)

@@ -57,7 +57,16 @@ class LayerRow:
 
 @dataclass(frozen=True)
 class Analysis:
-    """The table of :func:`analyze_tokens`: a row a method and layer."""
+    """The table of :func:`analyze_tokens`: a row a method and layer.
+
+    Example:
+        >>> row = LayerRow("base", 1, 197, 0.9, 0.8, -3.0, 0.1, 40.0, 0.2, 0.3, 0.6)
+        >>> table = Analysis((row,), {})
+        >>> table.column("base", "hf_ratio")
+        [0.9]
+        >>> table.to_csv().splitlines()[0][:23]
+        'method,layer,tokens,hf_'
+    """
 
     rows: tuple[LayerRow, ...]
     amplitudes: Mapping[str, tuple[tuple[float, ...], tuple[float, ...]]]
@@ -122,6 +131,13 @@ def analyze_tokens(
 
     Raises:
         ValueError: A method is unknown, or a reduction is in force.
+
+    Example:
+        >>> import timm
+        >>> vit = timm.create_model("vit_tiny_patch16_224", depth=3, embed_dim=48).eval()
+        >>> found = analyze_tokens(vit, torch.randn(1, 3, 224, 224), ("base", "tome"), layers=(2,), keep=0.5)
+        >>> found.column("base", "tokens"), found.column("tome", "tokens")
+        ([197.0, 197.0, 197.0], [197.0, 99.0, 99.0])
 
     Source: arXiv 2511.21477, sections 2 and 4.
     """
@@ -272,6 +288,14 @@ def noise_sensitivity(
 
     Raises:
         ValueError: The layer is not there, or the share is not in (0, 1].
+
+    Example:
+        >>> import timm
+        >>> vit = timm.create_model("vit_tiny_patch16_224", depth=3, embed_dim=48).eval()
+        >>> x = torch.randn(2, 3, 224, 224)
+        >>> lost = noise_sensitivity(vit, x, lambda out: out.softmax(1).amax(1), layer=2, trials=1)
+        >>> sorted(lost), len(lost["high"])
+        (['high', 'low'], 1)
 
     Source: arXiv 2511.21477, section 2 (additive white Gaussian noise).
     """

@@ -45,7 +45,7 @@ def patch(
     before = count_macs(loaded, size)
     if out.exists() and any(out.iterdir()) and not force:
         raise FileExistsError(f"{out} holds files already; choose another folder, or use --force")
-    reduction = reduce_tokens(loaded, schedule.config(method))
+    reduction = reduce_tokens(loaded, schedule.config(loaded, method))
     reduction.save_pretrained(out, **({} if hasattr(type(loaded), "save_pretrained") else {"force": force}))
     after = count_macs(loaded, size)
     typer.echo(f"{out}: {before / 1e9:.2f} GMACs -> {after / 1e9:.2f} GMACs at {size[0]} x {size[1]}")
@@ -70,7 +70,7 @@ def bench(
 
     loaded = source.load().to(device)
     x = torch.randn(batch, 3, *files.image_size(loaded), generator=torch.Generator().manual_seed(0)).to(device)
-    configs = {name: schedule.config(name) for name in methods.split(",")}
+    configs = {name: schedule.config(loaded, name) for name in methods.split(",")}
     found = measure_throughput(loaded, x, configs, repeats=repeats)
     if as_json:
         typer.echo(json.dumps({name: asdict(speed) for name, speed in found.items()}))
@@ -100,7 +100,7 @@ def analyze(
     loaded = source.load()
     size = files.image_size(loaded)
     pixels = [files.read_pixels(path, size) for path in files.image_files(images)[:limit]]
-    configs = {name: None if name == "base" else schedule.config(name) for name in methods.split(",")}
+    configs = {name: None if name == "base" else schedule.config(loaded, name) for name in methods.split(",")}
     found = analyze_tokens(loaded, files.to_batch(pixels, loaded), configs)
     if plot is not None:
         found.plot(plot, force=force)
@@ -129,7 +129,7 @@ def show(
 
     loaded = source.load()
     pixels = files.read_pixels(image, files.image_size(loaded))
-    config = schedule.config(score=score)
+    config = schedule.config(loaded, score=score)
     with reduce_tokens(loaded, config, trace=True) as reduction, torch.no_grad():
         loaded(files.to_batch([pixels], loaded))
         save_picture(out, visualize(pixels, reduction.info(), reduction.tokens.grid), force=force)
@@ -216,7 +216,7 @@ def finetune(
         torch.distributed.init_process_group("nccl" if cuda else "gloo")
     device = f"cuda:{os.environ.get('LOCAL_RANK', '0')}" if cuda else "cpu"
     loaded = source.load(len(names))
-    reduce_tokens(loaded.to(device), schedule.config(method, dc_pos_embed="learned"))
+    reduce_tokens(loaded.to(device), schedule.config(loaded, method, dc_pos_embed="learned"))
 
     def batches(epoch: int, training: bool) -> Iterator[tuple[Any, Any]]:
         if not training:

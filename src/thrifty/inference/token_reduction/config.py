@@ -28,6 +28,18 @@ def tokens_kept(keep: float, tokens: int, rounding: str = "ceil") -> int:
     return max(1, math.ceil(share - 1e-6) if rounding == "ceil" else math.floor(share + 1e-6))
 
 
+def published_layers(depth: int) -> tuple[int, ...]:
+    """Return where the paper reduces: at layers 4, 7 and 10 of twelve, and in proportion in other depths.
+
+    Source: arXiv 2511.21477, section 4 (1/3, 7/12 and 5/6 of the depth).
+
+    Example:
+        >>> published_layers(12), published_layers(24)
+        ((4, 7, 10), (8, 14, 20))
+    """
+    return tuple(round(depth * share) for share in (1 / 3, 7 / 12, 5 / 6))
+
+
 def _schedule(layers: Any, keep: Any) -> tuple[tuple[int, ...], tuple[float, ...]]:
     """Check a schedule, one share for all layers included."""
     layers = _whole_numbers("layers", layers)
@@ -173,6 +185,10 @@ class ToMeConfig(_Saved):
     Raises:
         ValueError: A field is out of range, or both ``keep`` and ``r`` are given.
 
+    Example:
+        >>> ToMeConfig(layers=None, r=13)  # as its authors run it
+        ToMeConfig(layers=None, keep=None, r=13, proportional=True)
+
     Source: Bolya et al., "Token Merging: Your ViT But Faster", ICLR 2023, arXiv 2210.09461, section 3.
     """
 
@@ -209,6 +225,13 @@ class EViTConfig(_Saved):
         keep: Share of the remaining tokens that each keeps, or one share for all.
         fuse: Add the mean of the dropped tokens, weighted by the class token's attention.
 
+    Raises:
+        ValueError: A field is out of range.
+
+    Example:
+        >>> EViTConfig(layers=(4, 7), keep=0.6).keep
+        (0.6, 0.6)
+
     Source: Liang et al., "Not All Patches are What You Need: Expediting Vision Transformers via Token
     Reorganizations", ICLR 2022, arXiv 2202.07800, section 3.
     """
@@ -232,6 +255,13 @@ class PoolConfig(_Saved):
     Args:
         layers: Where tokens are pooled, numbered from 1, rising.
         keep: Share of the remaining tokens; each side of the grid is scaled by its root and rounded up.
+
+    Raises:
+        ValueError: A field is out of range.
+
+    Example:
+        >>> PoolConfig(layers=(4,), keep=0.25)
+        PoolConfig(layers=(4,), keep=(0.25,))
     """
 
     method: ClassVar[str] = "pool"
@@ -264,6 +294,10 @@ def named(method: str, layers: tuple[int, ...] = (4, 7, 10), keep: tuple[float, 
 
     Raises:
         ValueError: There is no such method, or the schedule is not one.
+
+    Example:
+        >>> named("random", (4,), 0.5).score
+        'random'
     """
     if method == "random":
         return FreqReduceConfig(layers, keep, window=0, score="random", reweight="none")
@@ -279,6 +313,10 @@ def config_from_json(text: str) -> Config:
 
     Raises:
         ValueError: It is not JSON, of another schema or version, or has an unknown key.
+
+    Example:
+        >>> config_from_json(named("tome").to_json()) == named("tome")
+        True
     """
     try:
         held = json.loads(text)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from thrifty._common.ledger import Entry, LedgerDelta, Resource, Workload
+from thrifty.inference.token_reduction.config import published_layers
 
 #: Tasks in which a vision transformer runs over images.
 TASKS = ("image classification", "image embedding", "image-model inference", "image-model training")
@@ -59,7 +60,7 @@ def predict(workload: Workload) -> LedgerDelta:
 
 def _macs(patches: int, width: float, depth: float, keep: float) -> float:
     """Return the MACs of the blocks at the default schedule, MLPs of reducing blocks on the shorter sequence."""
-    at = {round(depth / 3): 4, round(depth * 7 / 12): 1, round(depth * 5 / 6): 1}
+    at = dict(zip(published_layers(int(depth)), (4, 1, 1), strict=True))
     live, extra, total = patches, 0, 0.0
     for layer in range(1, int(depth) + 1):
         before = 1 + live + extra

@@ -90,14 +90,16 @@ class Distiller:
     Raises:
         ValueError: No reduction is in force, or the teacher is unknown.
 
-    Example::
-
-        reduce_tokens(model, FreqReduceConfig(keep=0.5, dc_pos_embed="learned"))
-        distiller = Distiller(model)
-        for x, y in loader:
-            loss = distiller.loss(x, y)
-            loss.backward()
-            ...
+    Example:
+        >>> import timm
+        >>> vit = timm.create_model("vit_tiny_patch16_224", depth=3, embed_dim=48).eval()
+        >>> from thrifty.inference.token_reduction import FreqReduceConfig, reduce_tokens
+        >>> reduction = reduce_tokens(vit, FreqReduceConfig((2,), 0.5, dc_pos_embed="learned"))
+        >>> distiller = Distiller(vit)
+        >>> loss = distiller.loss(torch.randn(2, 3, 224, 224), torch.tensor([3, 7]))
+        >>> loss.backward()
+        >>> all(parameter.grad is not None for parameter in reduction.parameters())
+        True
 
     Source: arXiv 2511.21477, section 4.
     """
@@ -169,9 +171,12 @@ def distilling_trainer() -> Any:
     Raises:
         ImportError: transformers is not installed.
 
-    Example::
+    Example:
+        >>> from transformers import Trainer
+        >>> issubclass(distilling_trainer(), Trainer)
+        True
 
-        trainer = distilling_trainer()(model, arguments, distiller=Distiller(model), train_dataset=images)
+        With a reduction in force: ``distilling_trainer()(model, arguments, distiller=Distiller(model), ...)``.
     """
     base: Any = require("transformers", extra="vision").Trainer
 

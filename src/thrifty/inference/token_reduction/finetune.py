@@ -42,6 +42,10 @@ class Recipe:
 
     Raises:
         ValueError: A field is out of range.
+
+    Example:
+        >>> Recipe(epochs=5, train="norms").lr
+        0.0001
     """
 
     epochs: int = 30
@@ -110,6 +114,16 @@ def finetune(
 
     Raises:
         ValueError: No reduction is in force, or the run in ``out`` has other settings.
+
+    Example:
+        >>> import timm
+        >>> vit = timm.create_model("vit_tiny_patch16_224", num_classes=2, depth=3, embed_dim=48).eval()
+        >>> from thrifty.inference.token_reduction import FreqReduceConfig, reduce_tokens
+        >>> reduction = reduce_tokens(vit, FreqReduceConfig((2,), 0.5))
+        >>> batch = (torch.randn(2, 3, 224, 224), torch.tensor([0, 1]))
+        >>> result = finetune(vit, lambda epoch, training: iter([batch]), 1, Recipe(epochs=1))
+        >>> result["steps"]
+        1
 
     Source: arXiv 2511.21477, section 4.
     """

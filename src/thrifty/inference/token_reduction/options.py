@@ -33,16 +33,21 @@ class Source:
 class Schedule:
     """Where tokens are dropped, how many, and into how many DC cells the others go."""
 
-    layers: Annotated[str, typer.Option(help="Where tokens are dropped, numbered from 1.")] = "4,7,10"
+    layers: Annotated[
+        str | None, typer.Option(help="Where tokens are dropped, numbered from 1; else 4,7,10 of 12, in proportion.")
+    ] = None
     keep: Annotated[str, typer.Option(help="Share of the remaining tokens that each keeps, or one share.")] = "0.7"
     window: Annotated[str, typer.Option(help="DC cells along each side, for each layer.")] = "2,1,1"
 
-    def config(self, method: str = "frequency", **others: Any) -> Any:
-        """Return a method's setting; windows and other fields are those of ``"frequency"``."""
+    def config(self, model: Any, method: str = "frequency", **others: Any) -> Any:
+        """Return a method's setting for a model; windows and other fields are those of ``"frequency"``."""
         from thrifty.inference.token_reduction import named
+        from thrifty.inference.token_reduction.config import published_layers
+        from thrifty.inference.token_reduction.hosts import find_host
 
+        layers = _numbers(self.layers, int, "layers") if self.layers else published_layers(len(find_host(model).blocks))
         shares, cells = _numbers(self.keep, float, "keep"), _numbers(self.window, int, "window")
-        config = named(method, _numbers(self.layers, int, "layers"), shares[0] if len(shares) == 1 else shares)
+        config = named(method, layers, shares[0] if len(shares) == 1 else shares)
         if method != "frequency":
             return config
         return replace(config, window=cells[0] if len(cells) == 1 else cells, **others)

@@ -35,6 +35,12 @@ def visualize(
 
     Raises:
         ValueError: There is no stage that says which patches it kept (methods that merge do not).
+
+    Example:
+        >>> import torch
+        >>> stage = Stage(4, torch.tensor([[0, 3]]), torch.tensor([[1, 2]]), None, None, before=5, after=3)
+        >>> visualize(np.full((8, 8, 3), 200, np.uint8), [stage], (2, 2)).shape
+        (8, 20, 3)
     """
     shown = [stage for stage in stages if stage.kept is not None]
     if not shown:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from thrifty.inference.token_reduction.blocks import PlainBlock, ReducedBlock, Run
-from thrifty.inference.token_reduction.config import Config, FreqReduceConfig, Restoring, ToMeConfig
+from thrifty.inference.token_reduction.config import Config, FreqReduceConfig, Restoring, ToMeConfig, published_layers
 from thrifty.inference.token_reduction.hosts import Host, find_host
 from thrifty.inference.token_reduction.partition import Stage, Tokens
 from thrifty.inference.token_reduction.reducers import make_reducer
@@ -31,6 +31,14 @@ class TokenReduction:
         model: The model.
         config: The setting.
         host: Where its blocks are.
+
+    Example:
+        >>> import timm
+        >>> vit = timm.create_model("vit_tiny_patch16_224", depth=3, embed_dim=48).eval()
+        >>> reduction = reduce_tokens(vit, FreqReduceConfig((2,), 0.5), trace=True)
+        >>> out = vit(torch.zeros(1, 3, 224, 224))
+        >>> reduction.info()[0].after, reduction.remove() is vit
+        (103, True)
     """
 
     def __init__(self, model: nn.Module, config: Config, host: Host, run: Run) -> None:
@@ -150,7 +158,8 @@ def reduce_tokens(
     Args:
         model: A timm ``VisionTransformer`` or ``Eva``, a transformers ViT, DeiT, DINOv2, DINOv3, CLIP or SigLIP vision
             model with or without a head, an open_clip model or tower, or a module that holds exactly one of these.
-        config: Ours, or a rival's (``ToMeConfig``, ``EViTConfig``, ``PoolConfig``); by default ``FreqReduceConfig()``.
+        config: Ours, or a rival's (``ToMeConfig``, ``EViTConfig``, ``PoolConfig``);
+            by default ``FreqReduceConfig`` at 1/3, 7/12 and 5/6 of the depth (layers 4, 7 and 10 of twelve).
         restored: Give one token a patch again after the last block, as :func:`restore_tokens` does, so that the
             sequence has its full length (segmenters; average pooling weighted by what a token stands for).
         trace: Keep what each reduction did, for :meth:`TokenReduction.info` and pictures.
@@ -176,8 +185,8 @@ def reduce_tokens(
 
     Source: arXiv 2511.21477, section 3.
     """
-    config = FreqReduceConfig() if config is None else config
     host = find_host(model)
+    config = FreqReduceConfig(published_layers(len(host.blocks))) if config is None else config
     existing = host.trunk.__dict__.get(_MARK)
     if existing is not None and not replace_existing:
         raise ValueError(
@@ -197,7 +206,15 @@ def reduce_tokens(
 
 
 def reduction_of(model: nn.Module) -> TokenReduction | None:
-    """Return the reduction that is in force on a model, if there is one (that of a copy, for a copied model)."""
+    """Return the reduction that is in force on a model, if there is one (that of a copy, for a copied model).
+
+    Args:
+        model: Any module.
+
+    Example:
+        >>> reduction_of(nn.Linear(2, 2)) is None
+        True
+    """
     for module in model.modules():
         if (found := module.__dict__.get(_MARK)) is not None:
             return found  # type: ignore[no-any-return]

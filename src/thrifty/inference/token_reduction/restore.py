@@ -29,6 +29,15 @@ def restore_tokens(
     Raises:
         ValueError: The sequence is not of that pass, the mode is unknown, or ``"residual"`` lacks what it needs.
 
+    Example:
+        >>> from thrifty.inference.token_reduction.partition import begin, reduce_by_score
+        >>> x, tokens = torch.arange(5.0).reshape(1, 5, 1), begin(1, (2, 2), 1, "cpu")
+        >>> short, tokens, _ = reduce_by_score(x, tokens, torch.tensor([[9.0, 1.0, 2.0, 8.0]]), keep=2, window=1)
+        >>> short.flatten().tolist()  # prefix, two kept, the mean of the others
+        [0.0, 1.0, 4.0, 2.5]
+        >>> restore_tokens(short, tokens).flatten().tolist()
+        [1.0, 2.5, 2.5, 4.0]
+
     Source: arXiv 2511.21477, appendix G.
     """
     if mode not in ("dc", "residual"):

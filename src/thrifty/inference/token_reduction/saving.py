@@ -65,10 +65,18 @@ def load_reduced(make: Callable[..., nn.Module] | nn.Module, folder: str | os.Pa
         FileNotFoundError: A file is missing.
         ValueError: The setting is damaged, or weights are missing or too many.
 
-    Example::
+    Example:
+        >>> import tempfile, timm
+        >>> from thrifty.inference.token_reduction import FreqReduceConfig, reduce_tokens, reduction_of
+        >>> vit = timm.create_model("vit_tiny_patch16_224", depth=3, embed_dim=48).eval()
+        >>> reduction = reduce_tokens(vit, FreqReduceConfig((2,), 0.5))
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     reduction.save_pretrained(folder)
+        ...     again = load_reduced(timm.create_model("vit_tiny_patch16_224", depth=3, embed_dim=48), folder)
+        >>> reduction_of(again).config == reduction.config
+        True
 
-        model = load_reduced(ViTForImageClassification, "vit-reduced")
-        model = load_reduced(timm.create_model("deit_small_patch16_224"), "deit-reduced")
+        A model of transformers: ``load_reduced(ViTForImageClassification, folder)``.
     """
     from thrifty.inference.token_reduction.patch import reduce_tokens
 

@@ -105,6 +105,13 @@ def search_schedule(
     Raises:
         ValueError: ``trials`` is below 1, or the model's own accuracy is not above 0.
 
+    Example:
+        >>> import timm
+        >>> vit = timm.create_model("vit_tiny_patch16_224", depth=4, embed_dim=48).eval()
+        >>> found = search_schedule(vit, lambda model: 0.8, trials=2)  # your accuracy on validation images
+        >>> len(found.all), found.best.aim > 1
+        (2, True)
+
     Source: arXiv 2511.21477, appendix F.
     """
     if trials < 1:

@@ -25,9 +25,9 @@ from thrifty.inference.token_reduction.evidence.images import backbone, halves
 from thrifty.inference.token_reduction.patch import reduce_tokens
 
 KEEP, STEPS, BATCH, LEARNT, JUDGED, SEEDS = 0.7, 12, 4, 24, 12, 3
-GRID = (3e-4, 1e-3, 3e-3)
+GRID = (3e-4, 1e-3, 3e-3, 1e-2)
 #: What :func:`tune` found.
-RATES = {"ours": 1e-3, "ToMe": 1e-3, "EViT": 1e-3}
+RATES = {"ours": 1e-2, "ToMe": 1e-3, "EViT": 1e-2}
 
 
 def contenders() -> dict[str, Config]:
