@@ -1,0 +1,171 @@
+"""Benchmark results of vLLM, SGLang and SpecForge as rows that the cost model is fitted to.
+
+Results with and without speculation are paired by their concurrency. With speculation the time between two outputs
+(ITL) is that of a *round*, and the time a token (TPOT) about ITL over the acceptance length.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from thrifty._common.tables import read_table
+from thrifty.inference.speculation.rows import Row
+
+_log = logging.getLogger(__name__)
+
+Metric = Literal["tpot", "throughput"]
+
+
+def read_vllm_bench(
+    paths: Sequence[str | Path], *, num_experts: int = 1, top_k: int = 1, metric: Metric = "tpot"
+) -> list[Row]:
+    """Read what ``vllm bench serve --save-result`` wrote, with and without speculation.
+
+    Args:
+        paths: JSON files; each concurrency needs one without speculation (no ``spec_decode_*`` fields).
+        num_experts: Routed experts of a layer.
+        top_k: Routed experts of a token.
+        metric: Speed-up as the ratio of times a token at equal concurrency, or of throughputs (which hold the prefill).
+
+    Returns:
+        A row for each result with speculation; ``t_ar_ms`` is the plain time a token.
+
+    Raises:
+        ValueError: A field is missing, a result has no plain partner, or nothing was drafted.
+    """
+    return _paired([(str(path), _object(path)) for path in paths], num_experts, top_k, metric)
+
+
+def read_sglang_bench(
+    paths: Sequence[str | Path], *, gamma: int, num_experts: int = 1, top_k: int = 1, metric: Metric = "tpot"
+) -> list[Row]:
+    """Read what SGLang's ``bench_serving --output-file`` wrote: lines of JSON, with and without speculation.
+
+    Args:
+        paths: Files of JSON lines; a line whose ``accept_length`` is null is plain.
+        gamma: Draft steps of the runs with speculation, which the results do not hold.
+        num_experts: Routed experts of a layer.
+        top_k: Routed experts of a token.
+        metric: As for :func:`read_vllm_bench`.
+
+    Raises:
+        ValueError: As for :func:`read_vllm_bench`.
+    """
+    records = []
+    for path in paths:
+        for number, line in enumerate(Path(path).read_text().splitlines(), start=1):
+            if not line.strip():
+                continue
+            record = json.loads(line)
+            if record.get("accept_length"):
+                record |= {"spec_decode_acceptance_length": record["accept_length"], "gamma": gamma}
+            records.append((f"{path}, line {number}", record))
+    return _paired(records, num_experts, top_k, metric)
+
+
+def read_specforge(path: str | Path, *, num_experts: int = 1, top_k: int = 1) -> list[Row]:
+    """Read SpecForge's table (CSV): ``batch_size, steps, topk, num_draft_tokens, throughput, accept_length``.
+
+    Raises:
+        ValueError: A column is missing, a batch size has no row with ``steps`` 0, or drafts are trees (topk > 1).
+    """
+    table = read_table(path)
+    if missing := {"batch_size", "steps", "throughput", "accept_length"} - set(table):
+        raise ValueError(f"{path}: missing columns {', '.join(sorted(missing))}")
+    if "topk" in table and (table["topk"] > 1).any():
+        raise ValueError(f"{path}: topk above 1 drafts trees, whose verification is wider than the accepted path")
+    plain = {b: t for b, s, t in zip(table["batch_size"], table["steps"], table["throughput"], strict=True) if s == 0}
+    rows = []
+    for batch, steps, rate, length in zip(
+        table["batch_size"], table["steps"], table["throughput"], table["accept_length"], strict=True
+    ):
+        if steps == 0:
+            continue
+        if batch not in plain:
+            raise ValueError(f"{path}: batch_size {batch:g} has no row without speculation (steps 0)")
+        gamma = int(steps)
+        rows.append(
+            Row(float(batch), gamma, num_experts, top_k, float(length) / (gamma + 1), float(rate / plain[batch]))
+        )
+    return rows
+
+
+def _paired(records: Sequence[tuple[str, dict[str, Any]]], num_experts: int, top_k: int, metric: str) -> list[Row]:
+    if metric not in ("tpot", "throughput"):
+        raise ValueError(f"metric: expected 'tpot' or 'throughput', got {metric!r}")
+    field = "mean_tpot_ms" if metric == "tpot" else "output_throughput"
+    plain, drafted = {}, []
+    for where, record in records:
+        concurrency = _number(record, "max_concurrency", where)
+        if any(record.get(f"spec_decode_{name}") for name in ("num_drafts", "acceptance_length")):
+            drafted.append((where, concurrency, record))
+        else:
+            plain[concurrency] = (where, record)
+    rows = []
+    for where, concurrency, record in drafted:
+        if concurrency not in plain:
+            raise ValueError(f"{where}: there is no result without speculation at max_concurrency {concurrency:g}")
+        other, base = plain[concurrency]
+        gamma, length = _drafting(record, where)
+        ratio = _number(base, field, other) / _number(record, field, where)
+        _check_rounds(record, length, where)
+        rows.append(
+            Row(
+                concurrency,
+                gamma,
+                num_experts,
+                top_k,
+                sigma=min(1.0, length / (gamma + 1)),
+                speedup=ratio if metric == "tpot" else 1 / ratio,
+                t_ar_ms=_number(base, "mean_tpot_ms", other),
+                model=str(record.get("model_id", "")) or None,
+            )
+        )
+    if not rows:
+        raise ValueError("paths: none of the results has speculation in it (no spec_decode_* fields)")
+    return rows
+
+
+def _drafting(record: dict[str, Any], where: str) -> tuple[int, float]:
+    """Return draft length and tokens a round, from counts where there are some."""
+    drafts, tokens = record.get("spec_decode_num_drafts"), record.get("spec_decode_draft_tokens")
+    accepted = record.get("spec_decode_accepted_tokens")
+    if drafts and tokens and accepted is not None:
+        return round(tokens / drafts), 1 + accepted / drafts
+    gamma = record.get("gamma")
+    if not gamma:
+        raise ValueError(f"{where}: spec_decode_num_drafts and spec_decode_draft_tokens are needed, got none")
+    return int(gamma), float(record["spec_decode_acceptance_length"])
+
+
+def _check_rounds(record: dict[str, Any], length: float, where: str) -> None:
+    """Say so if the time a token is not a round's over its tokens: not saturated, or several steps at once."""
+    itl, tpot = record.get("mean_itl_ms"), record.get("mean_tpot_ms")
+    if itl and tpot and abs(tpot * length / itl - 1) > 0.05:
+        _log.warning(
+            "%s: time a token × acceptance length is %.2f of the time between outputs (expected 1 within 5 %%): the "
+            "engine was not saturated, or schedules several steps at once",
+            where,
+            tpot * length / itl,
+        )
+
+
+def _number(record: dict[str, Any], name: str, where: str) -> float:
+    value = record.get(name)
+    if not isinstance(value, int | float) or not value > 0:
+        raise ValueError(f"{where}: expected {name} as a number above 0, got {value!r}")
+    return float(value)
+
+
+def _object(path: str | Path) -> dict[str, Any]:
+    try:
+        record = json.loads(Path(path).read_text())
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path}: expected JSON ({error})") from None
+    if not isinstance(record, dict):
+        raise ValueError(f"{path}: expected an object, got {type(record).__name__}")
+    return record

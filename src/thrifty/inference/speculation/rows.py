@@ -1,0 +1,161 @@
+"""Measurements: one row for a batch size and a draft length, as CSV or as lines of JSON."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from thrifty._common.tables import read_table
+
+
+@dataclass(frozen=True)
+class Row:
+    """What was measured at one batch size and draft length; whatever was not is ``None``.
+
+    Args:
+        batch_size: Requests decoded together.
+        gamma: Draft tokens a round.
+        num_experts: Routed experts of a layer (1: dense).
+        top_k: Routed experts of a token.
+        sigma: Tokens a round over γ + 1.
+        speedup: Time a token without speculation, over with it.
+        t_ar_ms: T_T(B, 1), one plain step of the target.
+        t_verify_ms: T_T(B, verify_tokens), one verification.
+        t_draft_ms: One step of the draft.
+        t_reject_ms: One acceptance test.
+        verify_tokens: Tokens of a request in a verification (``None``: γ + 1).
+        context: Tokens in each request's cache.
+        active_experts: Distinct experts that a plain step woke, mean over layers.
+        repeats: Samples behind the times.
+        model: What was measured.
+        hardware: Where.
+
+    Raises:
+        ValueError: A number is not finite, or out of its range; the message names the field.
+    """
+
+    batch_size: float
+    gamma: int | None = None
+    num_experts: int = 1
+    top_k: int = 1
+    sigma: float | None = None
+    speedup: float | None = None
+    t_ar_ms: float | None = None
+    t_verify_ms: float | None = None
+    t_draft_ms: float | None = None
+    t_reject_ms: float | None = None
+    verify_tokens: int | None = None
+    context: float | None = None
+    active_experts: float | None = None
+    repeats: int | None = None
+    model: str | None = None
+    hardware: str | None = None
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if value is None or isinstance(value, str):
+                continue
+            low = 0.0 if field.name not in {"batch_size", "num_experts", "top_k", "verify_tokens", "repeats"} else 1.0
+            if not math.isfinite(value) or value < low:
+                raise ValueError(f"{field.name}: expected a number of at least {low:g}, got {value}")
+        for name in ("speedup", "t_ar_ms", "t_verify_ms", "t_draft_ms"):
+            if getattr(self, name) == 0:
+                raise ValueError(f"{name}: expected a number above 0, got 0")
+        if self.top_k > self.num_experts:
+            raise ValueError(f"top_k: expected at most num_experts={self.num_experts}, got {self.top_k}")
+        if self.sigma is not None and self.gamma is not None:
+            low = 1 / (self.gamma + 1)
+            if not low - 1e-6 <= self.sigma <= 1 + 1e-6:
+                raise ValueError(f"sigma: expected a number in [1/(gamma+1), 1] = [{low:.4g}, 1], got {self.sigma}")
+
+    def width(self, verify_width: str) -> int:
+        """Return the tokens of a request in its verification."""
+        if self.verify_tokens is not None:
+            return self.verify_tokens
+        return max(1, (self.gamma or 0) + (verify_width == "gamma+1"))
+
+
+NAMES = tuple(field.name for field in fields(Row))
+_WHOLE = frozenset({"gamma", "num_experts", "top_k", "verify_tokens", "repeats"})
+
+
+def read_rows(path: str | os.PathLike[str]) -> list[Row]:
+    """Read rows from a CSV file with a header, or from lines of JSON (``.jsonl``).
+
+    Raises:
+        ValueError: There is no row, a column is unknown, ``batch_size`` is missing or a value impossible; the message
+            names file, row and field.
+    """
+    path = Path(path)
+    if path.suffix in {".jsonl", ".ndjson"}:
+        records = [json.loads(line) for line in path.read_text().splitlines() if line.strip()]
+    else:
+        table = read_table(path)
+        count = len(next(iter(table.values())))
+        records = [{name: column[i] for name, column in table.items()} for i in range(count)]
+    if not records:
+        raise ValueError(f"{path}: expected rows, got none")
+    return [_row(record, f"{path}, row {number}") for number, record in enumerate(records, start=1)]
+
+
+def append_row(path: str | os.PathLike[str], row: Row) -> None:
+    """Add one row to a file of JSON lines, whole and synced, so that an interrupted measurement keeps its rows."""
+    with Path(path).open("a", encoding="utf-8") as file:
+        file.write(json.dumps({name: value for name, value in asdict(row).items() if value is not None}) + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def to_csv(rows: Iterable[Row]) -> str:
+    """Return rows as CSV, with the columns that any of them has."""
+    records = [asdict(row) for row in rows]
+    used = [name for name in NAMES if any(record[name] is not None for record in records)]
+    lines = [",".join(used)]
+    lines += [",".join("" if r[name] is None else str(r[name]) for name in used) for r in records]
+    return "\n".join(lines) + "\n"
+
+
+def stride_sample(rows: Sequence[Row], count: int) -> list[Row]:
+    """Return at least ``count`` rows as the paper draws them: sorted by (K, γ, B), every so many-th from the first.
+
+    The stride is the largest that gives so many: 11 for 21 of the paper's 228 rows.
+
+    Raises:
+        ValueError: ``count`` is not in [1, number of rows].
+
+    Source: arXiv 2505.19645, section 4.3.
+    """
+    if not 1 <= count <= len(rows):
+        raise ValueError(f"count: expected a number of rows in [1, {len(rows)}], got {count}")
+    stride = next(s for s in range(len(rows), 0, -1) if math.ceil(len(rows) / s) >= count)
+    return sorted(rows, key=lambda row: (row.top_k, row.gamma or 0, row.batch_size))[::stride]
+
+
+def _row(record: dict[str, Any], where: str) -> Row:
+    if unknown := sorted(set(record) - set(NAMES)):
+        raise ValueError(f"{where}: unknown columns {', '.join(unknown)}; known are {', '.join(NAMES)}")
+    if record.get("batch_size") is None:
+        raise ValueError(f"{where}: batch_size is missing")
+    values: dict[str, Any] = {}
+    for name, value in record.items():
+        if value is None or (isinstance(value, float) and math.isnan(value) and name != "speedup"):
+            continue
+        if name in {"model", "hardware"}:
+            values[name] = str(value)
+            continue
+        try:
+            values[name] = int(value) if name in _WHOLE and float(value).is_integer() else float(value)
+        except (TypeError, ValueError):
+            raise ValueError(f"{where}: {name}: expected a number, got {value!r}") from None
+        if name in _WHOLE and not isinstance(values[name], int):
+            raise ValueError(f"{where}: {name}: expected a whole number, got {value}")
+    try:
+        return Row(**values)
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}") from None
