@@ -1,8 +1,12 @@
 """Ledgers and deltas add up, and facts that are missing are named."""
 
+import inspect
+import re
+from importlib import import_module
+
 import pytest
 
-from thrifty._common.ledger import Entry, Ledger, LedgerDelta, Resource, Workload
+from thrifty._common.ledger import Entry, Ledger, LedgerDelta, Resource, Task, Workload
 
 
 def entry(resource, amount):
@@ -40,3 +44,16 @@ def test_a_workload_names_the_fact_that_is_missing():
         workload.number("features")
     with pytest.raises(ValueError, match="'model' must be a number, got 'CART'"):
         workload.number("model")
+
+
+def test_tasks_are_what_people_write():
+    workload = Workload("tabular classification")
+    assert workload.task == Task.TABULAR_CLASSIFICATION
+    assert f"{Task.LM_FINETUNING}" == "language-model fine-tuning"
+
+
+@pytest.mark.parametrize("method", ["solvers.trees", "solvers.ellice", "training.sumo", "training.streambp"])
+def test_shared_facts_have_the_names_that_the_workload_documents(method):
+    module = import_module(f"thrifty.{method}.cost")
+    documented = set(re.findall(r"``(\w+)``", Workload.__doc__ + module.predict.__doc__))
+    assert set(re.findall(r'number\(\s*"(\w+)"', inspect.getsource(module))) <= documented

@@ -110,16 +110,58 @@ class LedgerDelta:
         return cls(applies=False, preconditions=(reason,))
 
 
+class Task(StrEnum):
+    """What a workload does. A member is its own name in the field's words, so plain strings compare equal."""
+
+    TABULAR_CLASSIFICATION = "tabular classification"
+    LM_PRETRAINING = "language-model pre-training"
+    LM_FINETUNING = "language-model fine-tuning"
+    LM_PREFERENCE = "language-model preference optimisation"
+    LM_REINFORCEMENT = "language-model reinforcement learning"
+    IMAGE_TRAINING = "image-model training"
+    IMAGE_INFERENCE = "image-model inference"
+    IMAGE_CLASSIFICATION = "image classification"
+    IMAGE_EMBEDDING = "image embedding"
+    SEQUENCE_CLASSIFICATION = "sequence classification"
+    SEQUENCE_REGRESSION = "sequence regression"
+    FORECASTING = "time-series forecasting"
+
+
 @dataclass(frozen=True)
 class Workload:
     """What is known of a user's workload.
 
+    Facts that more than one method may ask for have one name each:
+
+    ==================  =====================================================================
+    ``rows``            of a table; ``features`` its columns, ``queries`` rows to be answered
+    ``parameters``      numbers in the model's weights
+    ``layers``          blocks, each ``hidden`` wide, with ``feed_forward`` units in the middle
+    ``matrices``        weights of ``hidden`` rows and columns that stand for all
+    ``vocabulary``      tokens that a language model knows
+    ``state``           channels of a recurrent layer's state; ``input`` the width that it reads
+    ``sequence``        tokens or time steps of one example
+    ``batch``           examples a step
+    ``steps``           updates of the weights in the whole run; ``epochs`` passes over the data
+    ``pool``            examples at hand, of which ``selected`` are trained on
+    ``images``          that pass through the model, each ``image_size`` pixels wide
+    ``bytes_a_number``  of what is stored: 4 in float32, 2 in bfloat16
+    ``optimizer``       in use now; so ``rnn`` and ``selection``, by name
+    ==================  =====================================================================
+
+    A setting of a method's own (``rank``, ``depth``, ``keep``) has the name that the method gives it.
+
     Args:
-        task: What is done, in the field's words (``"tabular classification"``, ``"language-model fine-tuning"``).
-        facts: Named numbers and names (``{"rows": 20_000, "features": 10}``).
+        task: What is done.
+        facts: Named numbers and names.
+
+    Example:
+        >>> table = Workload(Task.TABULAR_CLASSIFICATION, {"rows": 20_000, "features": 10})
+        >>> table.number("rows"), table.number("depth", 4)
+        (20000, 4)
     """
 
-    task: str
+    task: Task | str
     facts: Mapping[str, float | str] = field(default_factory=dict)
 
     def number(self, name: str, default: float | None = None) -> float:

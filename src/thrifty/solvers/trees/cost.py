@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from thrifty._common.ledger import Entry, LedgerDelta, Resource, Workload
+from thrifty._common.ledger import Entry, LedgerDelta, Resource, Task, Workload
 
 #: Seconds a row, feature and level of one sweep took when it was measured (one thread); see the card.
 SECONDS_A_STEP = 1.0e-7
@@ -12,8 +12,8 @@ def predict(workload: Workload) -> LedgerDelta:
     """Predict the seconds that hill-climbing adds to a CART fit.
 
     Args:
-        workload: Task ``"tabular classification"`` with ``rows`` and ``features``, and optionally ``depth`` of the tree
-            (4) and ``moves`` until no change helps (10).
+        workload: :attr:`Task.TABULAR_CLASSIFICATION` with ``rows`` and ``features``, and optionally ``depth`` of the
+            tree (4) and ``moves`` until no change helps (10).
 
     Returns:
         The seconds added; nothing else changes, the tree keeps its size.
@@ -21,10 +21,15 @@ def predict(workload: Workload) -> LedgerDelta:
     Raises:
         ValueError: ``rows`` or ``features`` is missing.
 
+    Example:
+        >>> delta = predict(Workload(Task.TABULAR_CLASSIFICATION, {"rows": 20_000, "features": 10}))
+        >>> round(delta.total(Resource.SECONDS), 1)
+        0.8
+
     Source:
         One operation is found in O(n·d·depth) steps by sweeps (``sweeps.single``).
     """
-    if workload.task != "tabular classification":
+    if workload.task != Task.TABULAR_CLASSIFICATION:
         return LedgerDelta.not_applicable(f"it improves decision trees for classification, not {workload.task}")
     rows, features = workload.number("rows"), workload.number("features")
     depth, moves = workload.number("depth", 4), workload.number("moves", 10)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from thrifty._common.ledger import Entry, LedgerDelta, Resource, Workload
+from thrifty._common.ledger import Entry, LedgerDelta, Resource, Task, Workload
 
 #: Tasks in which weights are trained by an optimizer.
-TASKS = ("language-model pre-training", "language-model fine-tuning", "image-model training")
+TASKS = (Task.LM_PRETRAINING, Task.LM_FINETUNING, Task.IMAGE_TRAINING)
 
 #: Newton-Schulz in Muon, FLOPs a step for m ≥ n: five iterations of 4 m n² + 2 n³.
 _MUON_ITERATIONS = 5
@@ -26,7 +26,7 @@ def predict(workload: Workload) -> LedgerDelta:
         ValueError: A fact is missing, or ``optimizer`` is unknown.
 
     Example:
-        >>> delta = predict(Workload("language-model fine-tuning", {"hidden": 4096, "matrices": 224}))
+        >>> delta = predict(Workload(Task.LM_FINETUNING, {"hidden": 4096, "matrices": 224}))
         >>> round(delta.total(Resource.OPTIMIZER_STATE) / 1e9, 1)
         -29.1
     """
