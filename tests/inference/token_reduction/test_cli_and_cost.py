@@ -10,6 +10,7 @@ from thrifty._common.ledger import Resource, Workload
 from thrifty.inference.token_reduction import FreqReduceConfig, ViTDims, config_from_json, count_macs, load_reduced
 from thrifty.inference.token_reduction.cli import app
 from thrifty.inference.token_reduction.cost import predict
+from thrifty.inference.token_reduction.files import labelled_folder, load_model
 
 NAME = "vit_tiny_patch16_224"
 
@@ -97,6 +98,26 @@ def test_bad_input_says_what_would_do(tmp_path, pictures):
     safetensors.torch.save_file({"x": torch.zeros(2)}, weights)
     with pytest.raises(ValueError, match=f"weights: .* does not fit {NAME}"):
         call("bench", NAME, "--weights", weights)
+    import timm
+
+    plain = timm.create_model(NAME).state_dict()
+    for change in ({"head.weight": torch.zeros(5, 192)}, {"dist_token": torch.zeros(1, 1, 192)}):
+        safetensors.torch.save_file(plain | change, weights)
+        with pytest.raises(ValueError, match=f"weights: .* first {next(iter(change))}"):
+            load_model(NAME, weights)
+    safetensors.torch.save_file(plain, weights)
+    assert load_model(NAME, weights, classes=3).head.out_features == 3  # a new head
+
+
+def test_classes_are_those_of_training_and_of_the_model(tmp_path, pictures):
+    held = tmp_path / "held"
+    (held / "dog").mkdir(parents=True)
+    (pictures / "dog" / "0.png").rename(held / "dog" / "0.png")
+    names = labelled_folder(pictures)[1]
+    assert [label for _, label in labelled_folder(held, names)[0]] == [1]
+    (held / "bird").mkdir()
+    with pytest.raises(ValueError, match="has the folder 'bird', which is no class of the training images"):
+        labelled_folder(held, names)
 
 
 def test_the_prediction_is_the_count():

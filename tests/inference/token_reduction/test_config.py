@@ -27,15 +27,20 @@ from thrifty.inference.token_reduction.config import METHODS
         ({"layers": (7, 4, 10)}, "layers: expected strictly rising"),
         ({"layers": (4, 4, 10)}, "layers: expected strictly rising"),
         ({"layers": ()}, "layers: expected at least one"),
-        ({"layers": (4.5, 7, 10)}, r"layers: expected whole numbers, got \(4.5"),
-        ({"layers": 4}, "layers: expected whole numbers, got 4"),
-        ({"layers": (True, 7, 10)}, "layers: expected whole numbers"),
+        ({"layers": (4.5, 7, 10)}, r"layers: expected a sequence of whole numbers, got \(4.5"),
+        ({"layers": 4}, "layers: expected a sequence of whole numbers, got 4"),
+        ({"layers": (True, 7, 10)}, "layers: expected a sequence of whole"),
         ({"keep": "0.5"}, "keep: expected a share"),
         ({"keep": True}, "keep: expected a share"),
         ({"keep": None}, "keep: expected a share"),
-        ({"window": 1.0}, "window: expected whole numbers, got 1.0"),
+        ({"window": 1.0}, "window: expected a sequence of whole numbers, got 1.0"),
         ({"beta_init": float("nan")}, "beta_init: expected a finite number"),
         ({"window": (2, 1)}, "window: expected 3 numbers"),
+        ({"layers": (2, 4), "window": (2, 1, 1)}, "window: expected 2 numbers, one a layer, got 3"),
+        ({"beta_init": "x"}, "beta_init: expected a finite number, got 'x'"),
+        ({"dc_size_bias": "no"}, "dc_size_bias: expected True or False, got 'no'"),
+        ({"seed": "x"}, "seed: expected a whole number"),
+        ({"seed": 10**20}, "seed: expected a whole number"),
         ({"window": (1, 2, 2)}, "window: each must be a multiple of the next"),
         ({"window": (3, 2, 1)}, "window: each must be a multiple of the next"),
         ({"window": (2, 1, 0)}, "window: 0"),
@@ -61,10 +66,11 @@ def test_published_windows_nest(windows):
 def test_rivals_settings_are_checked_too():
     with pytest.raises(ValueError, match=r"keep: merging pairs keeps at least 0.5"):
         ToMeConfig(keep=0.4)
-    with pytest.raises(ValueError, match="keep: give keep or r"):
-        ToMeConfig()
-    with pytest.raises(ValueError, match="keep: give keep or r"):
+    assert ToMeConfig() == ToMeConfig(keep=0.7)
+    with pytest.raises(ValueError, match="keep: give one of keep and r"):
         ToMeConfig(keep=0.7, r=8)
+    with pytest.raises(ValueError, match=r"r: merging in every layer"):
+        ToMeConfig(layers=None)
     with pytest.raises(ValueError, match="layers: expected numbers beside keep"):
         ToMeConfig(layers=None, keep=0.7)
     with pytest.raises(ValueError, match="r: expected at least 1"):
@@ -103,8 +109,10 @@ def test_numbers_of_numpy_are_numbers():
     config = FreqReduceConfig(layers=np.array([2, 4]), keep=np.float64(0.5), window=np.array([2, 1]))
     assert config == FreqReduceConfig(layers=(2, 4), keep=0.5)
     assert config_from_json(config.to_json()) == config
+    assert FreqReduceConfig(window=np.int64(2)).window == (2, 2, 2)
 
 
 def test_one_share_and_a_default_window_fit_any_number_of_layers():
     config = FreqReduceConfig(layers=(2, 5), keep=0.6)
     assert (config.keep, config.window) == ((0.6, 0.6), (2, 1))
+    assert FreqReduceConfig(layers=(4, 20)).keep == EViTConfig(layers=(4, 20)).keep == (0.7, 0.7)

@@ -79,6 +79,39 @@ def test_saved_models_come_back_reduced(tmp_path, images, name):
     assert "save_pretrained" not in model.__dict__
 
 
+def test_a_refused_or_a_killed_save_leaves_no_mixture(tmp_path, monkeypatch):
+    model = make("timm")
+    reduction = reduce_tokens(model, HALF)
+    setting = tmp_path / "token_reduction.json"
+    setting.write_text(FreqReduceConfig(layers=(2,), keep=0.9).to_json())
+    with pytest.raises(FileExistsError, match="token_reduction.json already exists"):
+        reduction.save_pretrained(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["token_reduction.json"]
+
+    def killed(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("thrifty.inference.token_reduction.saving.write_whole", killed)
+    with pytest.raises(KeyboardInterrupt):
+        reduction.save_pretrained(tmp_path, force=True)
+    with pytest.raises(FileNotFoundError):
+        load_reduced(make("timm"), tmp_path)
+
+
+def test_a_model_that_does_not_fit_is_left_alone(tmp_path):
+    reduction = reduce_tokens(make("timm"), HALF)
+    reduction.save_pretrained(tmp_path)
+    other = make("timm-distilled", seed=4)
+    before = {name: tensor.clone() for name, tensor in other.state_dict().items()}
+    with pytest.raises(ValueError, match="are not this model's"):
+        load_reduced(other, tmp_path)
+    assert reduction_of(other) is None
+    assert all(torch.equal(tensor, before[name]) for name, tensor in other.state_dict().items())
+    (tmp_path / "model.safetensors").write_bytes(b"x" * 20)
+    with pytest.raises(ValueError, match=r"model.safetensors is damaged"):
+        load_reduced(other, tmp_path)
+
+
 def test_a_damaged_folder_is_refused(tmp_path):
     model = make("timm")
     reduction = reduce_tokens(model, HALF)

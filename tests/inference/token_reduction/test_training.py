@@ -151,8 +151,11 @@ def test_finetuning_lowers_the_loss_and_goes_on_where_it_stopped(tmp_path, image
     )
     assert [step for step, _, _ in seen] == [3, 4]
     assert resumed["loss"] == pytest.approx(whole["loss"], rel=1e-4)
-    with pytest.raises(ValueError, match="out: the run in .* has other settings"):
-        finetune(fresh(), batches_of(images, labels), 2, Recipe(epochs=3), out=tmp_path / "b")
+    for change, word in (({"recipe": Recipe(epochs=3)}, "recipe"), ({"about": {"seed": 1}}, "about")):
+        with pytest.raises(ValueError, match=f"out: the run in .* has other settings .*{word}"):
+            finetune(fresh(), batches_of(images, labels), 2, **({"recipe": recipe} | change), out=tmp_path / "b")
+    finished = finetune(fresh(), batches_of(images, labels), 2, recipe, out=tmp_path / "b")  # nothing is left to do
+    assert finished["loss"] == pytest.approx(resumed["loss"])
     loaded = load_reduced(make("timm", seed=3), tmp_path / "a")
     with torch.no_grad():
         torch.testing.assert_close(loaded(images), model(images))

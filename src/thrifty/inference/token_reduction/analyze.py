@@ -170,7 +170,6 @@ class _Seen:
 def _observe(model: nn.Module, x: Tensor, config: Config | None) -> list[_Seen]:
     """Run the model once, and keep what every block hands on."""
     host = find_host(model)
-    reduction = None if config is None else reduce_tokens(model, config, trace=True)
     seen: list[_Seen] = []
     batch = len(x)
     grid: list[tuple[int, int]] = []
@@ -192,12 +191,14 @@ def _observe(model: nn.Module, x: Tensor, config: Config | None) -> list[_Seen]:
         dense = restore_tokens(sequence, place(sequence.shape[1]))
         seen.append(_Seen(grid[-1], host.prefix, host.has_class_token, sequence, dense, collapse[-1]))
 
-    hooks = [host.patches.register_forward_hook(on_patches)]
-    for index, block in enumerate(host.blocks):
-        hooks += watch_attention(host, index, place, on_attention)
-        hooks.append(block.register_forward_hook(on_block))
+    reduction = None if config is None else reduce_tokens(model, config, trace=True)
+    hooks: list[Any] = []
     training = model.training
     try:
+        hooks.append(host.patches.register_forward_hook(on_patches))
+        for index, block in enumerate(host.blocks):
+            hooks += watch_attention(host, index, place, on_attention)
+            hooks.append(block.register_forward_hook(on_block))
         model.eval()
         with torch.no_grad():
             model(x)

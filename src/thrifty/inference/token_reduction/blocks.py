@@ -2,6 +2,7 @@
 
 The block stays the host's own module, with its parameters, hooks and ``state_dict``; only its ``forward`` is replaced
 on the instance, by a bound method (so that ``copy.deepcopy``, as for an average of weights, copies the patch too).
+Hooks on its *attention* do not run: that module is taken apart, not called.
 What is known of the tokens goes through a block as an argument, never through shared state, so that a block recomputed
 by gradient checkpointing sees what it saw the first time.
 """

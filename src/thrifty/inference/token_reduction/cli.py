@@ -142,19 +142,24 @@ def search(
     source: Source,
     data: Annotated[Path, typer.Option(help="Validation images: one folder a class.", exists=True)],
     trials: Annotated[int, typer.Option(help="Schedules to evaluate.", min=1)] = 50,
-    alpha: Annotated[float, typer.Option(help="Weight of what is saved against accuracy kept.")] = 1.0,
+    alpha: Annotated[
+        float,
+        typer.Option(help="Weight of the share of MACs saved against the share of accuracy kept; the paper adds both."),
+    ] = 1.0,
     batch: Annotated[int, typer.Option(help="Images at once.", min=1)] = 32,
     limit: Annotated[int, typer.Option(help="At most so many images.", min=1)] = 2000,
     seed: Annotated[int, typer.Option(help="Of the search.", min=0)] = 0,
     as_json: AsJson = False,
 ) -> None:
     """Search layers, shares and windows; print those schedules that no other beats in both MACs and accuracy."""
-    from thrifty.inference.token_reduction import files
+    from thrifty.inference.token_reduction import ViTDims, files
     from thrifty.inference.token_reduction.finetune import accuracy
     from thrifty.inference.token_reduction.search import search_schedule
 
     found, names = files.labelled_folder(data)
     loaded = source.load(len(names) if source.random else None)
+    if (outputs := ViTDims.of(loaded).classes) != len(names):
+        raise ValueError(f"data: {data} has {len(names)} folders of classes, the model {outputs} outputs")
     chosen = found[:: max(1, len(found) // limit)][:limit]
 
     def tell(done: int, total: int, best: float) -> None:
@@ -185,14 +190,16 @@ def finetune(
     schedule: Schedule,
     val: Annotated[Path | None, typer.Option(help="Held-out images, likewise; else every tenth of data.")] = None,
     method: Method = "frequency",
-    epochs: Annotated[int, typer.Option(min=1)] = 30,
+    epochs: Annotated[int, typer.Option(help="Passes over the images.", min=1)] = 30,
     lr: Annotated[float, typer.Option(help="Peak rate of AdamW.")] = 1e-4,
     wd: Annotated[float, typer.Option(help="Weight decay.")] = 2e-5,
     batch: Annotated[int, typer.Option(help="Images at once, a process.", min=1)] = 128,
     ema: Annotated[float, typer.Option(help="Decay of the averaged weights; 0 for none.")] = 0.9998,
     distill: Annotated[str, typer.Option(help="Teacher: original or ema.")] = "original",
     distill_weight: Annotated[float, typer.Option(help="Of the distillation.")] = 0.5,
-    train: Annotated[str, typer.Option(help="all, norms or added.")] = "all",
+    train: Annotated[
+        str, typer.Option(help="all weights, norms, or added: only what the reduction added (w1, beta, DC embeddings).")
+    ] = "all",
     amp: Annotated[str, typer.Option(help="none, bf16 or fp16.")] = "none",
     seed: Annotated[int, typer.Option(help="Of order and flips.", min=0)] = 0,
 ) -> None:
@@ -207,7 +214,7 @@ def finetune(
 
     recipe = Recipe(epochs, lr, wd, distill_weight, 1.0, distill, ema, train, amp)  # type: ignore[arg-type]
     found, names = files.labelled_folder(data)
-    held = files.labelled_folder(val)[0] if val else found[::10]
+    held = files.labelled_folder(val, names)[0] if val else found[::10]
     if not val:
         found = [pair for index, pair in enumerate(found) if index % 10]
     rank, world = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
@@ -228,7 +235,15 @@ def finetune(
         typer.echo(f"step {step} of {total}: loss {loss:.4f}", err=True)
 
     steps = -(-(len(found) // world) // batch)
-    result = finetune(loaded, batches, steps, recipe, out=out, progress=tell)
+    about = {
+        "model": source.model,
+        "data": str(data),
+        "val": str(val),
+        "images": len(found),
+        "batch": batch,
+        "seed": seed,
+    }
+    result = finetune(loaded, batches, steps, recipe, out=out, about=about, progress=tell)
     if rank == 0:
         typer.echo(json.dumps(result))
     if world > 1:

@@ -12,7 +12,7 @@ import math
 import operator
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
-from numbers import Real
+from numbers import Integral, Real
 from typing import Any, ClassVar, Literal, get_args
 
 SCHEMA = "thrifty.token-reduction"
@@ -69,7 +69,7 @@ def _whole_numbers(name: str, given: Any) -> tuple[int, ...]:
             raise TypeError
         return tuple(operator.index(n) for n in given)
     except TypeError:
-        raise ValueError(f"{name}: expected whole numbers, got {given!r}") from None
+        raise ValueError(f"{name}: expected a sequence of whole numbers, got {given!r}") from None
 
 
 def _one_of(name: str, value: Any, known: tuple[Any, ...]) -> None:
@@ -95,8 +95,8 @@ class FreqReduceConfig(_Saved):
     Args:
         layers: Where tokens are dropped, numbered from 1, rising.
         keep: Share of the remaining patch tokens that each of these layers keeps, or one share for all.
-        window: DC cells along each side of the image at each of these layers; each a multiple of the next. 0 at every
-            layer makes no DC token: dropped tokens are gone.
+        window: DC cells along each side of the image at each of these layers; each a multiple of the next. By default 2
+            at the first and 1 at the others. 0 at every layer makes no DC token: dropped tokens are gone.
         score: ``"attn_mean"``: the attention a token receives, over all queries and heads (equation 7); ``"cos_dc"``:
             least like the mean token; ``"qk_mean"``: the sum of queries times the key, no attention matrix needed;
             ``"cls"``: attention of the class token (EViT's); ``"random"``; ``"low"``: the least attended (an ablation).
@@ -126,8 +126,8 @@ class FreqReduceConfig(_Saved):
     method: ClassVar[str] = "frequency"
 
     layers: tuple[int, ...] = (4, 7, 10)
-    keep: tuple[float, ...] | float = (0.7, 0.7, 0.7)
-    window: tuple[int, ...] | int = (2, 1, 1)
+    keep: tuple[float, ...] | float = 0.7
+    window: tuple[int, ...] | int | None = None
     score: Score = "attn_mean"
     where: Literal["mid", "end"] = "mid"
     rounding: Literal["ceil", "floor"] = "ceil"
@@ -140,14 +140,18 @@ class FreqReduceConfig(_Saved):
 
     def __post_init__(self) -> None:
         layers, keep = _schedule(self.layers, self.keep)
-        window = (self.window,) * len(layers) if isinstance(self.window, int) else self.window
-        window = _whole_numbers("window", window)
-        if window == (2, 1, 1) and len(layers) != 3:
-            window = (2, *(1 for _ in layers[1:]))  # the default, for another number of layers
+        window: Any = (2, *(1 for _ in layers[1:])) if self.window is None else self.window
+        window = _whole_numbers("window", (window,) * len(layers) if isinstance(window, Integral) else window)
         if len(window) != len(layers):
             raise ValueError(f"window: expected {len(layers)} numbers, one a layer, got {len(window)}: {window}")
-        if not math.isfinite(self.beta_init):
-            raise ValueError(f"beta_init: expected a finite number, got {self.beta_init}")
+        given: Any = self  # whatever came, annotations aside
+        beta, bias, seed = given.beta_init, given.dc_size_bias, given.seed
+        if not isinstance(beta, Real) or not math.isfinite(beta):
+            raise ValueError(f"beta_init: expected a finite number, got {beta!r}")
+        if not isinstance(bias, bool):
+            raise ValueError(f"dc_size_bias: expected True or False, got {bias!r}")
+        if not isinstance(seed, Integral) or not 0 <= int(seed) < 2**32:
+            raise ValueError(f"seed: expected a whole number from 0, below 2**32, got {seed!r}")
         if any(w < 0 for w in window):
             raise ValueError(f"window: expected whole numbers from 0, got {window}")
         if 0 in window and any(window):
@@ -178,7 +182,8 @@ class ToMeConfig(_Saved):
 
     Args:
         layers: Where tokens are merged, numbered from 1; ``None``: in every layer (needs ``r``).
-        keep: Share of the tokens that each of these layers keeps, at least 0.5 (half can be merged at once).
+        keep: Share of the tokens that each of these layers keeps, at least 0.5 (half can be merged at once); 0.7 where
+            ``r`` is not given.
         r: Merge so many tokens at each layer instead, as the paper does.
         proportional: Add the log of a token's size to its logits, so that merged tokens weigh what they stand for.
 
@@ -200,8 +205,12 @@ class ToMeConfig(_Saved):
     proportional: bool = True
 
     def __post_init__(self) -> None:
-        if (self.keep is None) == (self.r is None):
-            raise ValueError(f"keep: give keep or r, and not both; got keep={self.keep} and r={self.r}")
+        if self.keep is not None and self.r is not None:
+            raise ValueError(f"keep: give one of keep and r, got keep={self.keep} and r={self.r}")
+        if self.keep is None and self.r is None:
+            if self.layers is None:
+                raise ValueError("r: merging in every layer (layers=None) needs the tokens to merge at each, got None")
+            object.__setattr__(self, "keep", 0.7)
         if self.r is not None and self.r < 1:
             raise ValueError(f"r: expected at least 1 token to merge a layer, got {self.r}")
         if self.keep is not None:
@@ -239,7 +248,7 @@ class EViTConfig(_Saved):
     method: ClassVar[str] = "evit"
 
     layers: tuple[int, ...] = (4, 7, 10)
-    keep: tuple[float, ...] | float = (0.7, 0.7, 0.7)
+    keep: tuple[float, ...] | float = 0.7
     fuse: bool = True
 
     def __post_init__(self) -> None:
@@ -267,7 +276,7 @@ class PoolConfig(_Saved):
     method: ClassVar[str] = "pool"
 
     layers: tuple[int, ...] = (4, 7, 10)
-    keep: tuple[float, ...] | float = (0.7, 0.7, 0.7)
+    keep: tuple[float, ...] | float = 0.7
 
     def __post_init__(self) -> None:
         layers, keep = _schedule(self.layers, self.keep)

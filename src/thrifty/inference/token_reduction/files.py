@@ -61,13 +61,14 @@ def load_model(
             "--random for counts and speed"
         ) from error
     if weights is not None:
-        state = _read_weights(weights)
-        own = model.state_dict()
+        state, own = _read_weights(weights), model.state_dict()
         fitting = {key: w for key, w in state.items() if key in own and own[key].shape == w.shape}
-        left = [key for key in own if key not in fitting and not key.startswith("head")]
+        new_head = () if classes is None else tuple(key for key in (*own, *state) if key.startswith("head"))
+        left = [key for key in (*own, *state) if key not in fitting and key not in new_head]
         if left:
             raise ValueError(
-                f"weights: {weights} does not fit {name}: {len(left)} tensors are missing, first {left[0]}"
+                f"weights: {weights} does not fit {name}: {len(left)} tensors are missing, of another shape or "
+                f"unknown to it, first {left[0]}"
             )
         model.load_state_dict(fitting, strict=False)
     return model.eval()
@@ -142,13 +143,20 @@ def to_batch(pixels: Sequence[NDArray[np.uint8]], model: nn.Module) -> Tensor:
     return (stacked - torch.tensor(mean).view(1, -1, 1, 1)) / torch.tensor(std).view(1, -1, 1, 1)
 
 
-def labelled_folder(folder: Path) -> tuple[list[tuple[Path, int]], tuple[str, ...]]:
-    """Return the images of a folder that has one folder a class, with classes in sorted order.
+def labelled_folder(
+    folder: Path, classes: Sequence[str] | None = None
+) -> tuple[list[tuple[Path, int]], tuple[str, ...]]:
+    """Return the images of a folder that has one folder a class, with classes in sorted order or as they are given.
 
     Raises:
         FileNotFoundError: There is no folder with images in it.
+        ValueError: A folder is none of the given classes.
     """
     names = sorted(path.name for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
+    if classes is not None:
+        if unknown := sorted(set(names) - set(classes)):
+            raise ValueError(f"data: {folder} has the folder {unknown[0]!r}, which is no class of the training images")
+        names = list(classes)
     found = [(file, label) for label, name in enumerate(names) for file in _images(folder / name)]
     if not found:
         raise FileNotFoundError(f"data: expected one folder of images a class in {folder}, got {names or 'none'}")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -95,6 +95,7 @@ def finetune(
     recipe: Recipe | None = None,
     *,
     out: Path | None = None,
+    about: Mapping[str, Any] | None = None,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
     """Fine-tune a reduced classifier, in place; an interrupted run in ``out`` goes on from its last epoch.
@@ -106,6 +107,7 @@ def finetune(
         steps_an_epoch: Of training.
         recipe: How.
         out: Folder for the checkpoint of every epoch, ``result.json`` and the model (:func:`load_reduced` reads it).
+        about: What else the run depends on (its data, its seed), so that one in ``out`` that differs is refused.
         progress: Told (step, steps, loss).
 
     Returns:
@@ -144,11 +146,11 @@ def finetune(
     steps = recipe.epochs * steps_an_epoch
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, max(1, steps))
     mean = _averaged(model) if recipe.ema else None
-    state = _State(out, recipe, reduction.config.to_json(), model, optimizer, schedule, mean, distiller)
-    first = state.resume()
+    settings = {"recipe": asdict(recipe), "reduction": json.loads(reduction.config.to_json()), "about": about or {}}
+    state = _State(out, settings | {"steps": steps}, model, optimizer, schedule, mean, distiller)
+    first, loss = state.resume()
     wrapped: Any = nn.parallel.DistributedDataParallel(model) if _distributed() else model
     scaler = torch.amp.GradScaler(device.type, enabled=recipe.amp == "fp16" and device.type == "cuda")
-    loss = torch.zeros(())
     for epoch in range(first, recipe.epochs):
         model.train()
         for step, (x, y) in enumerate(batches(epoch, True)):
@@ -164,7 +166,7 @@ def finetune(
                 average(mean, model, min(recipe.ema, (1 + schedule.last_epoch) / (10 + schedule.last_epoch)))
             if progress is not None and _first():
                 progress(epoch * steps_an_epoch + step + 1, steps, float(loss.detach()))
-        state.save(epoch + 1)
+        state.save(epoch + 1, loss)
     if mean is not None:
         model.load_state_dict(mean.state_dict())
     model.eval()
@@ -195,29 +197,33 @@ class _State:
     """What a run needs to go on: written whole after every epoch."""
 
     def __init__(
-        self, out: Path | None, recipe: Recipe, setting: str, model: nn.Module, optimizer: Any, schedule: Any,
+        self, out: Path | None, settings: Mapping[str, Any], model: nn.Module, optimizer: Any, schedule: Any,
         mean: nn.Module | None, distiller: Distiller,
     ) -> None:  # fmt: skip
         self.path = None if out is None else out / "training.pt"
-        self.settings = {"recipe": asdict(recipe), "reduction": json.loads(setting)}
+        self.settings = json.dumps(settings)
         self.parts: dict[str, Any] = {"model": model, "optimizer": optimizer, "schedule": schedule}
         if mean is not None:
             self.parts["mean"] = mean
         if distiller.kind == "ema":
             self.parts["teacher"] = distiller.teacher
 
-    def resume(self) -> int:
-        """Return the epoch to go on with."""
+    def resume(self) -> tuple[int, Tensor]:
+        """Return the epoch to go on with, and the last loss before it."""
         if self.path is None or not self.path.exists():
-            return 0
+            return 0, torch.zeros(())
         held = torch.load(self.path, map_location="cpu", weights_only=True)
-        if json.loads(held["settings"]) != json.loads(json.dumps(self.settings)):
-            raise ValueError(f"out: the run in {self.path.parent} has other settings; choose another folder")
+        theirs, ours = json.loads(held["settings"]), json.loads(self.settings)
+        if theirs != ours:
+            differ = [name for name in ours if theirs.get(name) != ours[name]]
+            raise ValueError(
+                f"out: the run in {self.path.parent} has other settings ({', '.join(differ)}); choose another folder"
+            )
         for name, part in self.parts.items():
             part.load_state_dict(held[name])
-        return int(held["epoch"])
+        return int(held["epoch"]), held["loss"]
 
-    def save(self, epoch: int) -> None:
+    def save(self, epoch: int, loss: Tensor) -> None:
         """Write the state after an epoch."""
         if self.path is None or not _first():
             return
@@ -225,7 +231,7 @@ class _State:
 
         held = io.BytesIO()
         state = {name: part.state_dict() for name, part in self.parts.items()}
-        torch.save(state | {"epoch": epoch, "settings": json.dumps(self.settings)}, held)
+        torch.save(state | {"epoch": epoch, "loss": loss.detach(), "settings": self.settings}, held)
         write_whole(self.path, held.getvalue(), force=True)
 
 

@@ -14,6 +14,9 @@ from torch.nn import functional
 #: Added to amplitudes before the logarithm.
 FLOOR = 1e-6
 
+#: Below what the norm of tokens that are all zero is taken for, so that their share is 0 and not a quotient of zeros.
+TINY = 1e-30
+
 
 def high_frequency(x: Float[Tensor, "*batch n d"]) -> Float[Tensor, "*batch n d"]:
     """Return what is left of each token when the mean token is taken away: H_f[X]."""
@@ -22,12 +25,12 @@ def high_frequency(x: Float[Tensor, "*batch n d"]) -> Float[Tensor, "*batch n d"
 
 def hf_ratio(x: Float[Tensor, "*batch n d"]) -> Float[Tensor, "*batch"]:
     """Return the share of the high-frequency part, ‖H_f[X]‖ / ‖X‖ (Frobenius); 0 is a collapsed sequence."""
-    return _norm(high_frequency(x)) / _norm(x)
+    return _norm(high_frequency(x)) / _norm(x).clamp(min=TINY)
 
 
 def collapse_ratio(attended: Float[Tensor, "*batch n d"], x: Float[Tensor, "*batch n d"]) -> Float[Tensor, "*batch"]:
     """Return how much of the high-frequency part attention leaves: ‖H_f[SA(X)]‖ / ‖H_f[X]‖."""
-    return _norm(high_frequency(attended)) / _norm(high_frequency(x))
+    return _norm(high_frequency(attended)) / _norm(high_frequency(x)).clamp(min=TINY)
 
 
 def relative_log_amplitude(

@@ -37,7 +37,9 @@ class Schedule:
         str | None, typer.Option(help="Where tokens are dropped, numbered from 1; else 4,7,10 of 12, in proportion.")
     ] = None
     keep: Annotated[str, typer.Option(help="Share of the remaining tokens that each keeps, or one share.")] = "0.7"
-    window: Annotated[str, typer.Option(help="DC cells along each side, for each layer.")] = "2,1,1"
+    window: Annotated[
+        str | None, typer.Option(help="DC cells along each side, for each layer; else 2 at the first, 1 at the others.")
+    ] = None
 
     def config(self, model: Any, method: str = "frequency", **others: Any) -> Any:
         """Return a method's setting for a model; windows and other fields are those of ``"frequency"``."""
@@ -46,11 +48,15 @@ class Schedule:
         from thrifty.inference.token_reduction.hosts import find_host
 
         layers = _numbers(self.layers, int, "layers") if self.layers else published_layers(len(find_host(model).blocks))
-        shares, cells = _numbers(self.keep, float, "keep"), _numbers(self.window, int, "window")
+        shares, cells = (
+            _numbers(self.keep, float, "keep"),
+            _numbers(self.window, int, "window") if self.window else None,
+        )
         config = named(method, layers, shares[0] if len(shares) == 1 else shares)
         if method != "frequency":
             return config
-        return replace(config, window=cells[0] if len(cells) == 1 else cells, **others)
+        settings: dict[str, Any] = {"window": cells[0] if cells and len(cells) == 1 else cells} | others
+        return replace(config, **settings)
 
 
 def grouped(command: Callable[..., None]) -> Callable[..., None]:

@@ -16,7 +16,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Stage:
     """What one reduction did, for those who asked for a trace.
 
@@ -45,6 +45,9 @@ class Stage:
     window: int = 0
     dropped_values: Float[Tensor, "batch dropped d"] | None = None
     dc_values: Float[Tensor, "batch dc d"] | None = None
+
+    def __repr__(self) -> str:
+        return f"Stage(layer {self.layer}: {self.before} -> {self.after} tokens)"
 
 
 @dataclass(frozen=True)

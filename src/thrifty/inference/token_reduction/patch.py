@@ -46,7 +46,10 @@ class TokenReduction:
         self._run = run
         self._hooks: list[Any] = []
         self._parameters: list[tuple[nn.Module, str]] = []
-        self._replaced: list[tuple[Any, str, Any]] = []
+        self._replaced: list[tuple[Any, str, Any, Any]] = []
+
+    def __repr__(self) -> str:
+        return f"TokenReduction({self.config!r}, {type(self.model).__name__})"
 
     @property
     def tokens(self) -> Tokens:
@@ -84,13 +87,22 @@ class TokenReduction:
         save_reduced(self.model, Path(folder), **kwargs)
 
     def remove(self) -> nn.Module:
-        """Put the model back as it was, and return it; a second call does nothing."""
+        """Put the model back as it was, and return it; a second call does nothing.
+
+        Raises:
+            RuntimeError: Something else was patched over the reduction since, and has to be undone first.
+        """
         model = self.model
         if self.host.trunk.__dict__.get(_MARK) is not self:
             return model
+        for owner, name, _, ours in self._replaced:
+            if owner.__dict__.get(name) != ours:
+                raise RuntimeError(
+                    f"{type(owner).__name__}.{name} was replaced after the reduction; undo that first, then remove()"
+                )
         for hook in self._hooks:
             hook.remove()
-        for owner, name, before in reversed(self._replaced):
+        for owner, name, before, _ in reversed(self._replaced):
             if before is _ABSENT:
                 owner.__dict__.pop(name, None)
             else:
@@ -110,12 +122,13 @@ class TokenReduction:
         self.remove()
 
     def _replace(self, owner: Any, name: str, value: Any) -> None:
-        self._replaced.append((owner, name, owner.__dict__.get(name, _ABSENT)))
+        self._replaced.append((owner, name, owner.__dict__.get(name, _ABSENT), value))
         owner.__dict__[name] = value
 
     def _add_parameter(self, block: nn.Module, name: str, value: Tensor) -> None:
         like = next(block.parameters())
-        block.register_parameter(name, nn.Parameter(value.to(device=like.device, dtype=like.dtype)))
+        with torch.inference_mode(False):  # else a model that was reduced under it could never be trained
+            block.register_parameter(name, nn.Parameter(value.clone().to(device=like.device, dtype=like.dtype)))
         self._parameters.append((block, name))
 
     def set_grad_checkpointing(self, enable: bool = True) -> None:
@@ -238,6 +251,19 @@ def _check(config: Config, host: Host, restored: Any) -> None:
     by_class = config.method == "evit" or getattr(config, "score", "") == "cls"
     if by_class and not host.has_class_token:
         raise ValueError("score: attention of the class token was asked for, and this model has none; use 'attn_mean'")
+    for index, block in enumerate(host.blocks, start=1):
+        forward = block.__dict__.get("forward")
+        if forward is not None and not isinstance(getattr(forward, "__self__", None), (PlainBlock, ReducedBlock)):
+            raise ValueError(
+                f"model: block {index} ({type(block).__name__}) has a forward of its own, from another patch that the "
+                "reduction would bypass; undo it first"
+            )
+    windows: Any = getattr(config, "window", ())
+    if host.grid is not None and max(windows, default=0) > min(host.grid):
+        raise ValueError(
+            f"window: {max(windows)} cells along a side of a grid of {host.grid[0]} x {host.grid[1]} patches; expected "
+            "at most one a patch"
+        )
     patches = None if host.grid is None else host.grid[0] * host.grid[1]
     if patches is not None and patches < FEW_PATCHES:
         warnings.warn(
@@ -262,6 +288,7 @@ def _install(reduction: TokenReduction, restored: Restoring | None) -> None:
         last = restored if index == len(host.blocks) - 1 else None
         reduction._replace(block, "forward", ReducedBlock(host.part(index), run, stage, last).forward)
     reduction._hooks.append(host.patches.register_forward_hook(run.images_came))
+    reduction._hooks.append(host.trunk.register_load_state_dict_pre_hook(_stay_where_missing))  # type: ignore[no-untyped-call]
     if host.kind == "transformers":
         for module in reduction.model.modules():
             # Only at the outer doors: inside, transformers hands on masks of its own.
@@ -291,6 +318,12 @@ def _add_weights(reduction: TokenReduction, config: FreqReduceConfig, index: int
     if config.dc_pos_embed == "learned" and stage is not None and config.layers[stage] in makes:
         cells = windows[stage] ** 2
         reduction._add_parameter(block, "freq_dc_pos", torch.zeros(cells, reduction.host.width))
+
+
+def _stay_where_missing(trunk: nn.Module, state: dict[str, Any], prefix: str, *_: Any) -> None:
+    """Let a plain checkpoint load strictly: what the reduction added stays as it is."""
+    if not any(".freq_" in name for name in state):
+        state.update({prefix + name: p.detach() for name, p in trunk.named_parameters() if ".freq_" in name})
 
 
 def _checkpoint_owner(host: Host) -> Any:

@@ -31,6 +31,8 @@ def save_reduced(model: nn.Module, folder: Path, **kwargs: Any) -> None:
     Raises:
         ValueError: No reduction is in force on the model.
         FileExistsError: The folder holds a reduced model, and ``force`` is not given (other hosts than transformers).
+
+    The setting goes first and comes last, so that a save that was killed leaves nothing that loads.
     """
     from thrifty.inference.token_reduction.patch import reduction_of
 
@@ -39,16 +41,19 @@ def save_reduced(model: nn.Module, folder: Path, **kwargs: Any) -> None:
         raise ValueError("model: no token reduction is in force; call reduce_tokens first")
     folder = Path(folder)
     own: Any = getattr(type(model), "save_pretrained", None)
+    force = own is not None or bool(kwargs.pop("force", False))
+    for name in () if force else (SETTING, WEIGHTS):
+        if (folder / name).exists():
+            raise FileExistsError(f"{folder / name} already exists; use another folder, or force=True")
+    (folder / SETTING).unlink(missing_ok=True)
     safe = require("safetensors.torch", extra="vision")
     if own is not None:  # its files stay a plain model's; what the reduction added lies beside them
         plain = {name: tensor for name, tensor in model.state_dict().items() if ".freq_" not in name}
         own(model, folder, **({"state_dict": plain} | kwargs))
         write_whole(folder / ADDED, safe.save(_added(reduction)), force=True)
-        write_whole(folder / SETTING, reduction.config.to_json(), force=True)
-        return
-    force = bool(kwargs.pop("force", False))
-    state = {name: tensor.detach().contiguous() for name, tensor in model.state_dict().items()}
-    write_whole(folder / WEIGHTS, safe.save(state, {"format": "pt"}), force=force)
+    else:
+        state = {name: tensor.detach().contiguous() for name, tensor in model.state_dict().items()}
+        write_whole(folder / WEIGHTS, safe.save(state, {"format": "pt"}), force=force)
     write_whole(folder / SETTING, reduction.config.to_json(), force=force)
 
 
@@ -80,25 +85,33 @@ def load_reduced(make: Callable[..., nn.Module] | nn.Module, folder: str | os.Pa
     """
     from thrifty.inference.token_reduction.patch import reduce_tokens
 
-    folder = Path(folder)
+    folder, hosted = Path(folder), not isinstance(make, nn.Module)
     config = config_from_json((folder / SETTING).read_text(encoding="utf-8"))
-    model: Any = make if isinstance(make, nn.Module) else make.from_pretrained(folder)  # type: ignore[attr-defined]
+    held = _read(folder / (ADDED if hosted else WEIGHTS))
+    host: Any = make
+    model = host.from_pretrained(folder) if hosted else host
     reduction = reduce_tokens(model, config, **kwargs)
-    safe = require("safetensors.torch", extra="vision")
-    if not isinstance(make, nn.Module):
-        added = safe.load_file(folder / ADDED)
-        ours = _added(reduction)
-        if {name: w.shape for name, w in added.items()} != {name: w.shape for name, w in ours.items()}:
-            raise ValueError(f"folder: {folder / ADDED} does not fit its setting: {sorted(set(added) ^ set(ours))[:3]}")
-        with torch.no_grad():
-            for name, w in ours.items():
-                w.copy_(added[name])
-        return model
-    try:
-        model.load_state_dict(safe.load_file(folder / WEIGHTS))
-    except RuntimeError as error:  # torch's word for names and shapes that differ
-        raise ValueError(f"folder: the weights in {folder} are not this model's: {error}") from error
+    own = _added(reduction) if hosted else model.state_dict()
+    wrong = {name: w.shape for name, w in held.items()}.items() ^ {name: w.shape for name, w in own.items()}.items()
+    if wrong:
+        reduction.remove()
+        raise ValueError(
+            f"folder: the weights in {folder} are not this model's: {len(wrong)} names or shapes differ, first "
+            f"{min(name for name, _ in wrong)}"
+        )
+    with torch.no_grad():
+        for name, w in own.items():
+            w.copy_(held[name])
     return model
+
+
+def _read(path: Path) -> dict[str, torch.Tensor]:
+    safe = require("safetensors", extra="vision")
+    try:
+        held: dict[str, torch.Tensor] = require("safetensors.torch", extra="vision").load_file(path)
+    except safe.SafetensorError as error:
+        raise ValueError(f"folder: {path} is damaged: {error}") from error
+    return held
 
 
 def _added(reduction: TokenReduction) -> dict[str, torch.Tensor]:
