@@ -97,11 +97,11 @@ def start_bench(methods, *arguments):
 
 
 def test_json_on_standard_output_is_json_alone(tmp_path):
-    process = start_bench("steady,crash", "--json", "-", "--out", str(tmp_path / "out"))
+    process = start_bench("steady", "--json", "-", "--out", str(tmp_path / "out"))
     out, err = process.communicate(timeout=60)
-    assert process.returncode == 0, "a claim that falls short and a method that failed are findings"
+    assert process.returncode == 0, "a claim that falls short is a finding"
     results = json.loads(out)
-    assert [record["name"] for record in results["methods"]] == ["steady", "crash"]
+    assert [record["name"] for record in results["methods"]] == ["steady"]
     assert "Ours takes half the bytes." in err
 
 
@@ -111,6 +111,27 @@ def test_json_and_tables_go_where_they_should(tmp_path):
     assert "falls short" in out
     assert json.loads((tmp_path / "r.json").read_text())["methods"][0]["name"] == "steady"
     assert "\x1b" not in out, "no colour codes where nobody looks"
+
+
+def test_a_fault_of_the_experiment_is_told_by_the_status(tmp_path):
+    bench = start_bench("crash,unprepared,steady", "--out", str(tmp_path / "out"))
+    out, err = bench.communicate(timeout=120)
+    assert bench.returncode == 1
+    assert "the experiment itself failed: crash, unprepared" in err
+    found = {m["name"]: m for m in json.loads((tmp_path / "out" / "results.json").read_text())["methods"]}
+    assert found["steady"]["complete"], "the rest goes on"
+    assert found["unprepared"]["error"] == "the experiment could not be prepared: KeyError: 'kernels'"
+    assert [claim["status"] for claim in found["unprepared"]["claims"]] == ["cannot show"]
+
+
+def test_data_that_nobody_would_read_is_refused(capsys, tmp_path):
+    path = tmp_path / "table.csv"
+    path.write_text("a,b\n")
+    for names in ([], ["lrcssm"]):
+        code, _, err = thrifty(capsys, "bench", *names, "--data", str(path), "--out", str(tmp_path / "out"))
+        assert code == 2
+        assert "--data: name the methods that it is for" in err
+        assert "trees: a table with a header line" in err
 
 
 def test_ctrl_c_ends_the_child_and_keeps_what_was_finished(tmp_path):

@@ -100,7 +100,9 @@ def bench(
     ] = False,
     seed: Annotated[int, typer.Option(help="Every random choice follows from it.", min=0)] = 0,
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
-    data: Annotated[Path | None, typer.Option(help="Your own data in place of the embedded set.", exists=True)] = None,
+    data: Annotated[
+        Path | None, typer.Option(help="Your own data in place of the embedded set (for methods named).", exists=True)
+    ] = None,
     offline: Annotated[bool, typer.Option("--offline", help="Fetch nothing; use what is in the cache.")] = False,
     out: Annotated[Path, typer.Option(help="Folder for results and report.")] = Path("report"),
     json_out: Annotated[
@@ -113,8 +115,8 @@ def bench(
     """Measure methods beside what you would pick instead, and write a report.
 
     Each method runs in its own process, on data that ships with a package. A claim *holds*, *falls short*, is *cheaper
-    but worse*, is *reported* (it had no target) or *cannot be shown* here; the exit status is 0 whatever they say. An
-    interrupted --full run goes on where it stopped.
+    but worse*, is *reported* (it had no target) or *cannot be shown* here; the exit status is 0 whatever they say, and
+    1 where an experiment itself failed. An interrupted --full run goes on where it stopped.
     """
     from thrifty.bench import command
 

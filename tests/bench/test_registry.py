@@ -1,5 +1,6 @@
 """The list of methods agrees with everything that is made from it."""
 
+import ast
 import re
 import subprocess
 import sys
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import thrifty
+from thrifty._common.ledger import Workload
 from thrifty.bench import environment, registry
 from thrifty.bench.carried import CARRIED
 
@@ -20,13 +22,51 @@ each_method = pytest.mark.parametrize("method", registry.METHODS, ids=lambda met
 def test_everything_a_method_names_is_there(method):
     package = import_module(method.package)
     assert set(method.exports) <= set(package.__all__)
-    for part in ("evidence", "cost", *(["cli"] if method.has_cli else [])):
-        import_module(f"{method.package}.{part}")
+    folder = Path(package.__file__).parent
+    assert callable(import_module(f"{method.package}.evidence").run)
+    predict = import_module(f"{method.package}.cost").predict
+    assert not predict(Workload("nothing that there is")).applies
+    assert method.has_cli == (folder / "cli.py").exists()
+    if method.has_cli:
+        app = import_module(f"{method.package}.cli").app
+        assert app.registered_callback, "without a callback typer makes a single command of an app that has one"
     assert method.package.split(".")[1] == method.room
     assert set(method.carried) <= set(CARRIED)
-    assert set(method.extras) <= set(environment.extras())
-    assert (Path(package.__file__).parent / "README.md").exists()
+    assert set(method.extras) <= set(environment.extras()), "new in pyproject.toml? install again (`make .venv/made`)"
+    assert (folder / "README.md").exists()
     assert re.match(r"@\w+\{\w+,", method.citation)
+
+
+@each_method
+def test_every_claim_is_measured_somewhere(method):
+    """A claim's id stands in the source where it is claimed, and where it is measured."""
+    claims = import_module(f"{method.package}.evidence").CLAIMS
+    folder = Path(import_module(method.package).__file__).parent
+    source = "".join(path.read_text() for path in sorted(folder.glob("evidence*/**/*.py")) or [folder / "evidence.py"])
+    for claim in claims:
+        parts = {claim.id, *(claim.id[: cut.start()] for cut in re.finditer("-", claim.id))}
+        assert max(len(re.findall(rf"""["']{re.escape(part)}["'-]""", source)) for part in parts) > 1, claim.id
+
+
+def test_the_core_knows_nothing_of_the_bench():
+    """Only evidence and the command line may import the harness; a method imports no other method."""
+    for path in sorted((ROOT / "src" / "thrifty").rglob("*.py")):
+        method = next((m for m in registry.METHODS if m.package.replace(".", "/") in path.as_posix()), None)
+        if method is None or "evidence" in path.as_posix():
+            continue
+        imported = re.findall(r"^\s*(?:from|import) (thrifty[\w.]*)", path.read_text(), re.MULTILINE)
+        if path.name != "cli.py":
+            assert not [name for name in imported if name.startswith("thrifty.bench")], path
+        others = {other.package for other in registry.METHODS} - {method.package}
+        assert not [name for name in imported if name.startswith(tuple(others))], path
+
+
+def test_types_see_the_top_level_names():
+    """A lazy name that the block for type checkers lacks is ``Any`` to whoever uses it."""
+    tree = ast.parse(Path(thrifty.__file__).read_text())
+    (block,) = (node for node in tree.body if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test))
+    seen = {alias.name for node in block.body if isinstance(node, ast.ImportFrom) for alias in node.names}
+    assert seen == set(thrifty.__all__)
 
 
 def test_the_top_level_names_are_those_of_the_registry():
@@ -42,11 +82,12 @@ def test_the_top_level_names_are_those_of_the_registry():
 def test_make_installs_what_the_methods_need():
     (line,) = re.findall(r"^EXTRAS := (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
     needed = {extra for method in registry.METHODS for extra in method.extras}
-    assert needed | {"bench", "dev"} <= set(line.split(","))
+    assert needed | {"bench", "dev"} <= set(line.split(",")), "the line EXTRAS of the Makefile lacks some"
 
 
 def test_the_readme_holds_the_table():
-    assert registry.markdown_table() in (ROOT / "README.md").read_text()
+    held = registry.markdown_table() in (ROOT / "README.md").read_text()
+    assert held, "put what `thrifty list --markdown` prints into README.md"
 
 
 def test_methods_are_found_by_whatever_they_are_called():

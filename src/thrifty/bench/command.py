@@ -36,10 +36,13 @@ def bench(
     """
     methods = [registry.get(name) for name in dict.fromkeys(names)] or list(registry.METHODS)
     _check_device(device)
+    if data is not None:
+        _check_data(methods, named=bool(names))
     if json_out not in {None, "-"} and Path(str(json_out)).exists() and not force:
         raise FileExistsError(f"--json: {json_out} already exists; choose another path, or use --force to replace it")
     folder = Folder(out, force=force)
     settings = runner.Settings("full" if full else "quick", seed, device, data, offline)
+    names_run = {method.name for method in methods}
     people = Console(stderr=json_out == "-")
     aside = Console(stderr=True)
     try:
@@ -51,10 +54,22 @@ def bench(
             aside.print("the same command goes on where this one stopped", highlight=False)
         raise typer.Exit(130) from None
     people.print(f"report: {folder.path / 'index.html'}", highlight=False, soft_wrap=True)
+    faults = [record["name"] for record in results["methods"] if record["name"] in names_run and record.get("fault")]
     if json_out == "-":
         sys.stdout.write(json.dumps(results, indent=1) + "\n")
     elif json_out:
         write_whole(json_out, json.dumps(results, indent=1) + "\n", force=force)
+    if faults:
+        aside.print(f"the experiment itself failed: {', '.join(faults)}; logs are in {folder.path / 'logs'}")
+        raise typer.Exit(1)
+
+
+def _check_data(methods: list[registry.Method], *, named: bool) -> None:
+    """Refuse data that nobody would read."""
+    readers = {method.name: method.data for method in registry.METHODS if method.data}
+    if not named or any(method.name not in readers for method in methods):
+        told = "; ".join(f"{name}: {what}" for name, what in readers.items())
+        raise ValueError(f"--data: name the methods that it is for, among those that read some ({told})")
 
 
 def _check_device(device: str) -> None:

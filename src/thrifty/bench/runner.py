@@ -112,6 +112,7 @@ def _run_one(method: Method, settings: Settings, folder: Folder, listener: Liste
         record["error"] = f"ended after {limit:g} s, twice its budget; what it had found until then is shown"
     elif code != 0:
         record["error"] = f"its process ended with status {code}; {_last_words(folder.log(method.name))}"
+        record["fault"] = True
     return record
 
 
@@ -144,7 +145,14 @@ def _read(path: Path) -> dict[str, Any]:
     if path.exists():
         record: dict[str, Any] = json.loads(path.read_text())
         return record
-    nothing: dict[str, Any] = {"complete": False, "error": None, "resumed": 0, "ceilings": {}, "versions": {}}
+    nothing: dict[str, Any] = {
+        "complete": False,
+        "error": None,
+        "fault": False,
+        "resumed": 0,
+        "ceilings": {},
+        "versions": {},
+    }
     return {**nothing, "seconds": 0.0, "workload": "", "rows": [], "claims": [], "plots": []}
 
 

@@ -46,12 +46,10 @@ class Job:
 
 def run(job: Job, events: Any) -> None:
     """Run the experiment and leave its record in ``job.result``."""
-    module = import_module(job.evidence)
-    if hasattr(module, "prepare"):
-        module.prepare()
-    events.write(json.dumps({"began": True}) + "\n")
     began = time.monotonic()
-    record: dict[str, Any] = {"complete": False, "error": None, "resumed": 0, "ceilings": {}, "versions": {}}
+    record: dict[str, Any] = {
+        "complete": False, "error": None, "fault": False, "resumed": 0, "ceilings": {}, "versions": {},
+    }  # fmt: skip
 
     def keep(found: Mapping[str, Any], **more: Any) -> None:
         record.update(found, seconds=round(time.monotonic() - began, 2), **more)
@@ -63,6 +61,25 @@ def run(job: Job, events: Any) -> None:
     def tell(done: int, total: int, text: str) -> None:
         events.write(json.dumps({"done": done, "total": total, "text": text}) + "\n")
 
+    def fail(what: str, error: Exception) -> None:
+        """Keep what was found; a fault in the experiment is told apart from data or a package that is absent."""
+        absent = isinstance(error, UnavailableError | ImportError)
+        if not absent:
+            traceback.print_exc()
+        reason = str(error) if absent else f"{what}: {type(error).__name__}: {error}"
+        keep(_with_reason(record, reason), error=reason, fault=not absent)
+
+    keep(Evidence((), job.mode).to_json())
+    try:
+        module = import_module(job.evidence)
+        keep(Evidence(module.CLAIMS, job.mode).to_json("the run was ended before this was measured"))
+        if hasattr(module, "prepare"):
+            module.prepare()
+    except Exception as error:
+        fail("the experiment could not be prepared", error)
+        return
+    events.write(json.dumps({"began": True}) + "\n")
+    began = time.monotonic()
     context = Context(
         claims=module.CLAIMS,
         mode=job.mode,
@@ -74,16 +91,10 @@ def run(job: Job, events: Any) -> None:
         on_change=keep_so_far,
         resume=Path(job.resume) if job.resume else None,
     )
-    keep(Evidence(module.CLAIMS, job.mode).to_json("the run was ended before this was measured"))
     try:
         found = module.run(context).to_json()
-    except (UnavailableError, ImportError) as error:
-        reason = str(error)
-        keep(_with_reason(record, reason), error=reason)
-    except Exception as error:  # a fault in the experiment: what it found until then stays
-        traceback.print_exc()
-        reason = f"the run failed: {type(error).__name__}: {error}"
-        keep(_with_reason(record, reason), error=reason)
+    except Exception as error:
+        fail("the run failed", error)
     else:
         record["ceilings"] = {name: value.to_json() for name, value in context.ceilings.items()}
         keep(found, complete=True, resumed=context.resumed, versions=_versions())

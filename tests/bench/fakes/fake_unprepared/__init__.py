@@ -1,0 +1,1 @@
+"""A method whose experiment fails half-way."""
