@@ -115,7 +115,7 @@ def test_json_and_tables_go_where_they_should(tmp_path):
 
 def test_a_fault_of_the_experiment_is_told_by_the_status(tmp_path):
     bench = start_bench("crash,unprepared,steady", "--out", str(tmp_path / "out"))
-    out, err = bench.communicate(timeout=120)
+    _, err = bench.communicate(timeout=120)
     assert bench.returncode == 1
     assert "the experiment itself failed: crash, unprepared" in err
     found = {m["name"]: m for m in json.loads((tmp_path / "out" / "results.json").read_text())["methods"]}
