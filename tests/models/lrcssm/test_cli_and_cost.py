@@ -28,7 +28,7 @@ def files(tmp_path):
     return tmp_path
 
 
-SMALL = ("--d-model", 8, "--d-state", 8, "--layers", 1, "--epochs", 8, "--lr", 1e-2)
+SMALL = ("--d-model", 8, "--d-state", 8, "--layers", 1, "--schedule", "cosine", "--epochs", 8, "--lr", 1e-2)
 
 
 def test_train_eval_check(capsys, files):
@@ -84,7 +84,12 @@ def test_mistakes_are_one_line(capsys, files):
     np.savez(files / "wide.npz", X=np.zeros((4, 5, 3)), y=np.arange(4))
     np.savez(files / "other.npz", X=np.zeros((4, 5, 2)), y=np.array(["a"] * 4))
     run(capsys, "train", "--data", files / "train.npz", "--out", files / "m", *SMALL[:-4], "--epochs", 1)
+    np.savez(files / "one.npz", X=np.zeros((4, 5, 2)), y=np.zeros(4, int))
+    np.save(files / "array.npy", np.zeros((4, 5, 2)))
+    (files / "array.npy").rename(files / "array.npz")
     for words, message in (
+        (("train", "--data", files / "one.npz", "--out", files / "x"), "y: expected at least two classes"),
+        (("train", "--data", files / "array.npz", "--out", files / "x"), "holds one array; expected an .npz archive"),
         (("train", "--data", files / "nothing.npz", "--out", files / "x"), "nothing.npz"),
         (("train", "--data", files / "bare.npz", "--out", files / "x"), "holds no labels"),
         (("train", "--data", files / "train.npz", "--out", files / "x", "--rho", 2), "rho: expected a bound in (0, 1]"),
@@ -98,6 +103,24 @@ def test_mistakes_are_one_line(capsys, files):
         assert code == 2, words
         assert message in err
         assert err.splitlines()[-1].startswith("error:"), err
+
+
+def test_labels_of_any_kind_of_number_are_known_again(capsys, files):
+    X = np.random.default_rng(0).standard_normal((8, 5, 2))
+    np.savez(files / "f.npz", X=X, y=np.array([0.1, 1.0] * 4, np.float32))
+    np.savez(files / "bare.npz", X=X)
+    code, _, err = run(capsys, "train", "--data", files / "f.npz", "--out", files / "m", *SMALL[:-4], "--epochs", 1)
+    assert code == 0, err
+    code, out, err = run(capsys, "eval", files / "m", "--data", files / "f.npz")
+    assert code == 0, err
+    code, out, err = run(capsys, "eval", files / "m", "--data", files / "bare.npz", "--out", files / "p.npy")
+    assert (code, "8 predictions" in out) == (0, True), err
+    (files / "m" / "labels.json").write_text("[]")
+    code, _, err = run(capsys, "eval", files / "m", "--data", files / "f.npz")
+    assert (code, "expected JSON with 'classes'" in err) == (2, True)
+    (files / "m" / "labels.json").unlink()
+    code, _, err = run(capsys, "eval", files / "m", "--data", files / "f.npz")
+    assert (code, "the names of the classes are missing" in err) == (2, True)
 
 
 def test_what_the_adviser_is_told():

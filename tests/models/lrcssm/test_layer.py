@@ -221,6 +221,21 @@ def test_a_first_state_is_clipped_to_the_bound_of_a_certified_cell():
     assert (y.abs() <= certificate(rnn).state * (1 + 1e-6)).all()
 
 
+def test_a_certified_stream_begins_within_the_bound_as_the_full_run_does():
+    rnn, u, state = layer("lrc", rho=0.9), u32(2, 20, 3), torch.full((2, 8), 50.0)
+    y, _ = rnn(u, state)
+    assert torch.allclose(rnn.cell(u[:, 0], state), y[:, 0], atol=1e-5)
+    for t in range(20):
+        out, state = rnn.step(u[:, t], state)
+        assert torch.allclose(out, y[:, t], atol=1e-5)
+
+
+def test_a_step_size_means_the_same_in_a_stream():
+    rnn, u = layer("lrc", dt=0.5), u32(2, 1, 3)
+    y, _ = rnn(u, dt=0.4)
+    assert torch.allclose(rnn.step(u[:, 0], rnn.initial_state(2), dt=0.4)[0], y[:, 0], atol=1e-6)
+
+
 def test_gradients_of_a_certified_layer_cannot_grow():
     for factor in (1, 40, 120):
         rnn = layer("lrc", 3, 16, rho=0.99)
@@ -292,8 +307,14 @@ BAD = {
     "complex": (lambda r, u: r(u.to(torch.complex64)), "u: expected floating-point numbers, got torch.complex64"),
     "no step": (lambda r, u: r(u[:, :0]), r"at least one sequence and one step, got shape \(2, 0, 3\)"),
     "no sequence": (lambda r, u: r(u[:0]), r"at least one sequence and one step, got shape \(0, 20, 3\)"),
-    "NaN": (lambda r, u: r(put(u, float("nan"))), r"u: expected finite numbers, got nan at index \(1, 7, 2\)"),
-    "Inf": (lambda r, u: r(put(u, float("inf"))), r"u: expected finite numbers, got inf at index \(1, 7, 2\)"),
+    "NaN": (lambda r, u: r(put(u, float("nan"))), r"finite in torch.float32, got nan at index \(1, 7, 2\)"),
+    "Inf": (lambda r, u: r(put(u, float("inf"))), r"finite in torch.float32, got inf at index \(1, 7, 2\)"),
+    "too large for float32": (lambda r, u: r(put(u.double(), 1e300)), r"got 1e\+300 at index \(1, 7, 2\)"),
+    "NaN in h0": (lambda r, u: r(u, torch.full((2, 8), float("nan"))), r"h0: expected numbers that are finite"),
+    "complex guess": (lambda r, u: r(u, guess=torch.zeros(2, 20, 8).cfloat()), "guess: expected real states"),
+    "NaN in a stream": (lambda r, u: r.step(put(u, float("nan"))[:, 7], r.initial_state(2)), r"nan at index \(1, 2\)"),
+    "dt of a stream": (lambda r, u: r.step(u[:, 0], r.initial_state(2), dt=5.0), r"dt: expected a step in \(0, 1\]"),
+    "states of a stream": (lambda r, u: r.step(u[:, 0], r.initial_state(3)), r"got \(2, 3\) and \(3, 8\)"),
     "dt of 0": (lambda r, u: r(u, dt=0.0), r"dt: expected steps in \(0, 1\], got 0"),
     "dt above 1": (lambda r, u: r(u, dt=2.0), "got 2; larger ones need allow_large_dt=True"),
     "one dt too many": (lambda r, u: r(u, dt=torch.ones(2, 21)), r"dt: expected a number, \(2, 20\) or \(2, 20, 1\)"),
@@ -302,6 +323,7 @@ BAD = {
     "too long": (lambda r, u: r(u, lengths=torch.tensor([20, 21])), r"expected numbers in 1 … 20, got \[20, 21\]"),
     "length 0": (lambda r, u: r(u, lengths=torch.tensor([20, 0])), r"expected numbers in 1 … 20, got \[20, 0\]"),
     "lengths of others": (lambda r, u: r(u, lengths=torch.tensor([20])), "lengths: expected 2 whole numbers"),
+    "lengths of booleans": (lambda r, u: r(u, lengths=torch.tensor([True, True])), "lengths: expected 2 whole numbers"),
     "mask of numbers": (lambda r, u: r(u, mask=torch.ones(2, 20)), r"mask: expected booleans of shape \(2, 20\)"),
     "an empty mask": (lambda r, u: r(u, mask=torch.arange(2)[:, None].expand(2, 20) > 0), "got none in sequence 0"),
     "both": (lambda r, u: r(u, lengths=torch.tensor([1, 1]), mask=torch.ones(2, 20).bool()), "or mask, not both"),
@@ -337,6 +359,7 @@ def test_bad_input_is_named(name):
         (lambda: DiagonalRNN(layer().cell, bidirectional=True), ValueError, "bidirectional: needs a second cell"),
         (lambda: layer()([1.0]), TypeError, "u: expected a tensor"),
         (lambda: layer()(u32(2, 5, 3), [0.0]), TypeError, "h0: expected a tensor"),
+        (lambda: layer()(u32(2, 5, 3), guess=[1]), TypeError, "guess: expected a tensor"),
         (lambda: layer()(u32(2, 5, 3), dt="fast"), TypeError, "dt: expected a number or a tensor, got str"),
         (lambda: layer(max_iter="many"), ValueError, "max_iter: expected a whole number of at least 1, got 'many'"),
         (lambda: layer(rho="high"), ValueError, "rho: expected a bound"),

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from lrc_cells import random
+from safetensors.torch import load_file
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from torch import nn
@@ -98,6 +99,7 @@ def test_a_saved_model_is_the_same_model(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps({**settings, "colour": 1}))
     with pytest.raises(ValueError, match="unknown key 'colour'"):
         LrcSSMModel.from_pretrained(tmp_path)
+    (tmp_path / "config.json").write_text(json.dumps(settings))
     (tmp_path / "model.safetensors").unlink()
     with pytest.raises(FileNotFoundError, match=r"model.safetensors is missing"):
         LrcSSMModel.from_pretrained(tmp_path)
@@ -113,6 +115,9 @@ def test_a_saved_model_is_the_same_model(tmp_path):
         ({"pooling": "median"}, "pooling: expected one of 'mean'"),
         ({"dropout": 1.0}, r"dropout: expected a share in \[0, 1\)"),
         ({"colour": 1}, "settings: .*colour"),
+        ({"d_model": True}, "d_model: expected a whole number of at least 1, got True"),
+        ({"per_step": "no"}, "per_step: expected True or False, got 'no'"),
+        ({"cell": ["gru"]}, "cell: expected one of lrc"),
         ({"layers": [nn.GRU(16, 16)]}, r"layers: expected 2 \(n_layers\), got 1"),
     ],
 )
@@ -125,6 +130,38 @@ def test_settings_without_a_meaning_are_refused(settings, message):
 def test_a_file_that_is_no_config_is_refused(text):
     with pytest.raises(ValueError, match="config: expected"):
         LrcSSMConfig.from_json(text)
+
+
+@pytest.mark.parametrize("damage", ["config empty", "config a list", "weights cut", "weights empty"])
+def test_a_damaged_model_is_refused(tmp_path, damage):
+    small().save_pretrained(tmp_path)
+    what, how = damage.split(" ", 1)
+    path = tmp_path / ("config.json" if what == "config" else "model.safetensors")
+    path.write_bytes({"empty": b"", "a list": b"[]", "cut": path.read_bytes()[:100]}[how])
+    with pytest.raises(ValueError, match="config: expected" if what == "config" else "not a sound file of weights"):
+        LrcSSMModel.from_pretrained(tmp_path)
+
+
+def test_a_damaged_estimator_is_refused(tmp_path):
+    X, y = problem(10)
+    LrcSSMClassifier(**{**SMALL, "epochs": 1}).fit(X, y).save_pretrained(tmp_path)
+    path = tmp_path / "estimator.json"
+    record = json.loads(path.read_text())
+    del record["n_channels_in"]
+    for text, message in (
+        ("", "is not JSON"),
+        ("[]", "does not hold a"),
+        (json.dumps(record), "lacks 'n_channels_in'"),
+    ):
+        path.write_text(text)
+        with pytest.raises(ValueError, match=message):
+            LrcSSMClassifier.from_pretrained(tmp_path)
+
+
+def test_states_of_another_network_are_refused_and_grids_of_numpy_are_taken():
+    with pytest.raises(ValueError, match="state: expected 2 states, one a block, got 1"):
+        small()(u32(2, 9, 3), state=[torch.zeros(2, 8)])
+    assert json.loads(small(d_state=np.int64(8)).config.to_json())["d_state"] == 8
 
 
 def test_dropout_drops_in_training_only():
@@ -209,6 +246,9 @@ def test_the_regressor_predicts_in_the_units_of_its_values(tmp_path):
         (np.full((4, 2, 5), np.nan), np.arange(4), "got nan in sequence 0, channel 0, step 0"),
         (np.zeros((4, 2, 5)), np.arange(3), "y: expected 4 values"),
         (np.zeros((4, 2, 5)), np.zeros(4), r"y: expected at least two classes, got only \[0.0\]"),
+        (np.zeros((4, 2, 5)) * 1j, np.arange(4), "X: expected real numbers, got complex128"),
+        (np.zeros((4, 2, 5)), np.array([1.0, np.nan, 1, 1]), "y: expected finite values, got nan"),
+        (np.zeros((4, 2, 5)), np.array([b"a", b"b"] * 2), "y: expected labels that are text or numbers"),
         ([np.zeros((2, 5)), np.zeros((3, 5))], [0, 1], r"expected sequences of one number of channels, got \[2, 3\]"),
     ],
 )
@@ -234,10 +274,12 @@ def coded(n=24):
 
 def test_an_interrupted_run_goes_on_and_ends_where_a_whole_one_does(tmp_path):
     data, recipe = coded(), Recipe(epochs=4, lr=1e-2, batch_size=8)
-    whole = LrcSSMModel(2, 2, d_model=8, d_state=4, n_layers=1)
-    parts = LrcSSMModel(2, 2, d_model=8, d_state=4, n_layers=1)
+    whole = LrcSSMModel(2, 2, d_model=8, d_state=4, n_layers=1, dropout=0.3)
+    parts = LrcSSMModel(2, 2, d_model=8, d_state=4, n_layers=1, dropout=0.3)
     parts.load_state_dict(whole.state_dict())
+    torch.manual_seed(5)
     fitted = fit(whole, data, data, recipe)
+    torch.manual_seed(5)
 
     def stop(epoch, *_):
         if epoch == 2:
@@ -246,12 +288,38 @@ def test_an_interrupted_run_goes_on_and_ends_where_a_whole_one_does(tmp_path):
     path = tmp_path / "checkpoint.pt"
     with pytest.raises(KeyboardInterrupt):
         fit(parts, data, data, recipe, checkpoint=path, progress=stop)
-    other = LrcSSMModel(2, 2, d_model=8, d_state=4, n_layers=1)
+    other = LrcSSMModel(2, 2, d_model=8, d_state=4, n_layers=1, dropout=0.3)
     resumed = fit(other, data, data, recipe, checkpoint=path)
     assert resumed.losses == pytest.approx(fitted.losses, rel=1e-5)
     assert not path.exists()
     for a, b in zip(whole.parameters(), other.parameters(), strict=True):
         assert torch.allclose(a, b, atol=1e-6)
+
+
+def test_a_run_that_blows_up_says_so():
+    model = LrcSSMModel(2, 2, d_model=8, d_state=4, n_layers=1)
+    with pytest.raises(RuntimeError, match=r"training: the loss became nan in epoch \d; lower lr"):
+        fit(model, coded(), None, Recipe(epochs=5, lr=1e30, batch_size=8))
+
+
+def test_a_cosine_schedule_falls_from_the_rate_to_nothing():
+    recipe = Recipe(epochs=10, lr=0.1, schedule="cosine")
+    assert recipe.rate(0) == 0.1
+    assert recipe.rate(5) == pytest.approx(0.05)
+    assert 0 < recipe.rate(9) < 0.003
+    assert Recipe(epochs=10, lr=0.1).rate(9) == 0.1
+    with pytest.raises(ValueError, match="schedule: expected one of 'constant', 'cosine', got 'linear'"):
+        Recipe(schedule="linear")
+    data, still = coded(), LrcSSMModel(2, 2, d_model=8, d_state=4, n_layers=1)
+    moved = {}
+    for schedule in ("constant", "cosine"):
+        model = LrcSSMModel(2, 2, d_model=8, d_state=4, n_layers=1)
+        model.load_state_dict(still.state_dict())
+        fit(model, data, None, Recipe(epochs=4, lr=1e-2, batch_size=24, schedule=schedule))
+        moved[schedule] = sum(
+            float((a - b).abs().sum()) for a, b in zip(model.parameters(), still.parameters(), strict=True)
+        )
+    assert moved["cosine"] < 0.9 * moved["constant"]
 
 
 def test_a_checkpoint_of_another_run_is_refused(tmp_path):
@@ -265,8 +333,15 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path):
         fit(model, data, None, Recipe(epochs=3), checkpoint=path, progress=stop)
     with pytest.raises(ValueError, match="lr: the run in .* has 0.001, got 0.1"):
         fit(model, data, None, Recipe(epochs=3, lr=0.1), checkpoint=path)
-    with pytest.raises(ValueError, match="is of another network"):
+    with pytest.raises(ValueError, match="is of another network or of other data"):
         fit(LrcSSMModel(2, 2, d_model=9, d_state=4, n_layers=1), data, None, Recipe(epochs=3), checkpoint=path)
+    other = Sequences(data.X + 1, data.lengths, data.y)
+    for train, validation in ((other, None), (data, data)):
+        with pytest.raises(ValueError, match="is of another network or of other data"):
+            fit(model, train, validation, Recipe(epochs=3), checkpoint=path)
+    path.write_bytes(path.read_bytes()[:500])
+    with pytest.raises(ValueError, match="checkpoint: .* is damaged"):
+        fit(model, data, None, Recipe(epochs=3), checkpoint=path)
 
 
 def test_every_sample_is_evaluated_in_its_place():
@@ -303,6 +378,9 @@ def test_files_are_read(tmp_path):
         ("a.ts", "1,2:a", "expected a line '@data'"),
         ("b.ts", "@data\n1,x:a", "b.ts, line 2"),
         ("c.ts", "@timestamps true\n@data\n(0,1):a", "time stamps are not supported"),
+        ("e.ts", "@data\n1,2:3:a", r"channels of different lengths: \[2, 1\]"),
+        ("a.npz", "", "is no sound .npz archive"),
+        ("b.npz", "PK\x03\x04 and then nothing", "is no sound .npz archive"),
         ("d.ts", "@data\n1,?:a", "got nan in sequence 0, channel 0, step 1"),
     ],
 )
@@ -330,18 +408,36 @@ def test_sets_by_name_come_through_aeon(monkeypatch):
     assert read("uea:EigenWorms", "train").X.shape == (6, 40, 2)
 
 
+def in_two_processes(how, folder):
+    script = Path(__file__).with_name("distributed_worker.py")
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--rdzv-backend=c10d"]
+    command += ["--rdzv-endpoint=localhost:0", str(script), how, str(folder)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
 @pytest.mark.slow
 @pytest.mark.dist
 def test_two_processes_train_the_model_that_one_does(tmp_path):
-    script = Path(__file__).with_name("distributed_worker.py")
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--master-port=29617", str(script)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run([*command, str(tmp_path)], env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-2000:]
-    data = coded()
-    torch.manual_seed(0)
-    alone = LrcSSMModel(2, 2, d_model=8, d_state=4, n_layers=1)
-    fit(alone, data, None, Recipe(epochs=2, lr=1e-2, batch_size=8))
+    from distributed_worker import small as network
+
+    in_two_processes("data-parallel", tmp_path)
+    alone = network()
+    fit(alone, coded(), None, Recipe(epochs=2, lr=1e-2, batch_size=8))
     both = LrcSSMModel.from_pretrained(tmp_path)
     for a, b in zip(alone.parameters(), both.parameters(), strict=True):
         assert torch.allclose(a, b, atol=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.dist
+def test_two_processes_that_share_the_weights_train_the_model_that_one_does(tmp_path):
+    from distributed_worker import small as network
+    from distributed_worker import three_steps
+
+    in_two_processes("sharded", tmp_path)
+    alone = network()
+    three_steps(alone)
+    for name, tensor in load_file(tmp_path / "sharded.safetensors").items():
+        assert torch.allclose(alone.state_dict()[name], tensor, atol=1e-5), name

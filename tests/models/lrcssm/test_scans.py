@@ -65,6 +65,27 @@ def test_one_factor_for_all_time_broadcasts_and_gets_its_gradient():
     assert torch.autograd.gradcheck(affine_scan, (a, b))
 
 
+def test_factors_broadcast_as_torch_broadcasts():
+    b = random(4, 4, 4)
+    for shape in ((4, 4), (4,), (1, 4, 1), (4, 1, 1)):
+        a = random(*shape, seed=1)
+        for dim in (0, 1, 2):
+            assert torch.equal(affine_scan(a, b, dim=dim), affine_scan(a.expand(4, 4, 4).clone(), b, dim=dim))
+    assert affine_scan(random(4, 3), random(2, 4, 3)).shape == (2, 4, 3)
+    with pytest.raises(ValueError, match="broadcasts to b's"):
+        affine_scan(random(2, 3), random(2, 4, 3))
+
+
+def test_a_complex_start_makes_a_complex_solution():
+    ones = torch.ones(1, 4, 1)
+    x = affine_scan(ones, ones, 1j * torch.ones(1, 1))
+    assert torch.equal(x.flatten(), torch.tensor([1, 2, 3, 4]) + 1j)
+    with pytest.raises(TypeError, match="x0: expected a tensor, got list"):
+        affine_scan(ones, ones, [1.0])
+    with pytest.raises(TypeError, match="a: expected a tensor, got ndarray"):
+        affine_scan(ones.numpy(), ones)
+
+
 def test_other_dimensions_and_types():
     a, b = random(6, 2, 3).mul(0.5), random(6, 2, 3, seed=1)
     assert torch.allclose(affine_scan(a, b, dim=0), affine_scan(a.transpose(0, 1), b.transpose(0, 1)).transpose(0, 1))

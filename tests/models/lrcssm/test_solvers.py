@@ -7,7 +7,15 @@ import pytest
 import torch
 from lrc_cells import EVERY_CELL, in_order, make, random
 
-from thrifty.models.lrcssm import ConvergenceError, LRCCell, LTCCell, SolveOptions, newton_solve
+from thrifty.models.lrcssm import (
+    ComplexLRCCell,
+    ConvergenceError,
+    DiagonalRNN,
+    LRCCell,
+    LTCCell,
+    SolveOptions,
+    newton_solve,
+)
 
 every_cell = pytest.mark.parametrize("name", EVERY_CELL)
 SOLVERS = ("newton", "elk", "jacobi", "sequential", "auto")
@@ -195,6 +203,74 @@ def test_damping_holds_a_stiff_cell_and_keeps_the_fixed_point():
         assert (x - expected).abs().max() < 1e-9
 
 
+@pytest.mark.parametrize(
+    ("solver", "sigma2", "dt"), [("elk", 1e-4, 1.0), ("elk", 1.0, 1.0), ("elk", 1e8, 1e-3), ("jacobi", 1e8, 1e-3)]
+)
+def test_a_small_update_alone_is_not_convergence(solver, sigma2, dt):
+    cell = make("gru", 3, 4, dtype=torch.float32)
+    cell.dt = dt  # slow: each update of a bare fixed-point iteration is tiny
+    rnn = DiagonalRNN(cell, solver=solver, sigma2=sigma2, chunk=2000)
+    u = random(2, 2000 if dt < 1 else 300, 3, dtype=torch.float32)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        y, _, info = rnn(u, return_info=True)
+    expected, _ = DiagonalRNN(cell, solver="sequential")(u)
+    assert (y - expected).abs().max() < 5e-4 * max(1.0, expected.abs().max().item())
+    assert (info.converged ^ info.fallback).all()
+
+
+def test_a_solve_in_many_chunks_warns_once():
+    cell, u = stiff()
+    with pytest.warns(RuntimeWarning, match="did not converge") as told:
+        newton_solve(cell, u, max_iter=2, chunk=20)
+    assert len(told) == 1
+
+
+def test_poles_of_a_complex_cell_end_in_order_and_are_reported():
+    torch.manual_seed(0)
+    cell = ComplexLRCCell(3, 8, dtype=torch.float64)
+    with torch.no_grad():
+        for parameter in cell.parameters():
+            parameter.mul_(12)  # states leave the strip in which the sigmoid has no pole
+    u = 3 * random(2, 60, 3)
+    expected, _ = newton_solve(cell, u, solver="sequential")
+    with pytest.warns(RuntimeWarning, match="did not converge"):
+        x, info = newton_solve(cell, u, max_iter=30)
+    assert info.fallback.all()
+    assert not info.converged.any()
+    assert (x - expected).abs().max() < 1e-6 * (1 + expected.abs().max())
+    with pytest.raises(ConvergenceError):
+        newton_solve(cell, u, max_iter=30, strict=True)
+
+
+def test_an_iterate_beyond_a_pole_is_not_taken_for_a_solution():
+    for seed in range(12):
+        torch.manual_seed(seed)
+        rnn, u = DiagonalRNN("lrc-complex", 3, 8), torch.randn(2, 300, 3)
+        with torch.no_grad(), warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)
+            for parameter in rnn.parameters():
+                parameter.mul_(3)
+            y, _, info = rnn(u, return_info=True)
+            rnn.options = SolveOptions("sequential")
+            expected, _ = rnn(u)
+        good = expected.isfinite().all(2).all(1)
+        assert torch.equal(good, info.residual.isfinite())
+        assert ((y - expected).abs()[good] < 1e-2 * (1 + expected.abs()[good].max())).all()
+
+
+@pytest.mark.parametrize("name", ["lrc", "gru", "mgu", "lstm", "ltc", "linear, tanh", "dense"])
+@pytest.mark.parametrize("solver", ["newton", "sequential"])
+def test_weights_that_are_not_numbers_give_no_numbers(name, solver):
+    cell = make(name, 3, 4)
+    with torch.no_grad():
+        next(cell.parameters())[0] = float("nan")
+    with pytest.warns(RuntimeWarning):
+        x, info = newton_solve(cell, random(2, 20, 3), solver=solver, max_iter=5)
+    assert x.isnan().any()
+    assert not info.converged.any()
+
+
 def test_a_good_guess_saves_iterations():
     cell, u = make("lrc", 2, 3), random(2, 100, 2)
     x, cold = newton_solve(cell, u)
@@ -227,10 +303,11 @@ def test_only_inputs_and_states_are_kept_for_the_backward_pass():
     ("settings", "message"),
     [
         ({"solver": "magic"}, "solver: expected one of auto, newton"),
-        ({"tol": 0.0}, "tol: expected a number above 0"),
+        ({"tol": 0.0}, "tol: expected a finite number above 0"),
+        ({"tol": float("inf")}, "tol: expected a finite number above 0"),
         ({"max_iter": 0}, "max_iter: expected a whole number of at least 1"),
         ({"chunk": 0}, "chunk: expected a whole number of at least 1"),
-        ({"sigma2": -1.0}, "sigma2: expected a number above 0"),
+        ({"sigma2": -1.0}, "sigma2: expected a finite number above 0"),
     ],
 )
 def test_settings_out_of_range_are_refused(settings, message):

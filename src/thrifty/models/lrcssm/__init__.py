@@ -20,7 +20,8 @@ from thrifty.models.lrcssm.network import LrcSSMBlock, LrcSSMModel
 from thrifty.models.lrcssm.scans.affine import affine_scan
 from thrifty.models.lrcssm.scans.tree import Levels, associative_scan
 from thrifty.models.lrcssm.solvers.info import ConvergenceError, SolveInfo
-from thrifty.models.lrcssm.solvers.newton import SolveOptions, newton_solve
+from thrifty.models.lrcssm.solvers.newton import newton_solve
+from thrifty.models.lrcssm.solvers.options import SolveOptions
 
 __all__ = [
     "Certificate",

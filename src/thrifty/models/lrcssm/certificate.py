@@ -27,6 +27,11 @@ class Observed:
             and times: above 0 a disturbance of the first state grew.
         state: The largest absolute state, as a share of its bound.
         n_iter: Newton iterations of the slowest sequence.
+
+    Example:
+        >>> seen = certificate(DiagonalRNN("lrc", 3, 16, rho=0.95), torch.randn(2, 50, 3)).observed
+        >>> seen.jacobian[1] <= 0.95 and seen.state <= 1
+        True
     """
 
     jacobian: tuple[float, float]
@@ -45,6 +50,10 @@ class Certificate:
         excess: c of every channel; 1 at most means that the weights need no reduction to be certified.
         state: X of every channel.
         observed: With data: what was seen.
+
+    Example:
+        >>> print(certificate(DiagonalRNN("lrc", 3, 16, rho=0.5)).describe().splitlines()[0])
+        certified: every step's Jacobian lies in [-0.5, 0.5], whatever the input
     """
 
     rho: float | None

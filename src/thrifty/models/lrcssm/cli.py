@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich.console import Console
@@ -41,7 +41,9 @@ def train(
     d_model: Annotated[int, typer.Option(help="Width of the network.")] = 64,
     d_state: Annotated[int, typer.Option(help="State channels of each layer.")] = 64,
     layers: Annotated[int, typer.Option(help="Blocks.")] = 4,
-    cell: Annotated[str, typer.Option(help="lrc, stc, gru, mgu, lstm, lrc-complex, lrc-linear, lrc-dense.")] = "lrc",
+    cell: Annotated[
+        str, typer.Option(help="lrc, stc, ltc, gru, mgu, lstm, lrc-complex, lrc-linear, lrc-dense.")
+    ] = "lrc",
     rho: Annotated[float | None, typer.Option(help="Certify every Jacobian within ±rho.")] = None,
     pooling: Annotated[str, typer.Option(help="mean, last or max.")] = "mean",
     bidirectional: Annotated[bool, typer.Option("--bidirectional", help="Read from both ends.")] = False,
@@ -49,6 +51,9 @@ def train(
     standardize: Annotated[bool, typer.Option(help="Scale channels by the training data.")] = True,
     epochs: Annotated[int, typer.Option(help="Passes over the data, at most.")] = 100,
     lr: Annotated[float, typer.Option(help="Adam's rate.")] = 1e-3,
+    schedule: Annotated[
+        Literal["constant", "cosine"], typer.Option(help="Of the rate; cosine ends at 0.")
+    ] = "constant",
     batch: Annotated[int, typer.Option(help="Sequences a step, over all processes.")] = 16,
     weight_decay: Annotated[float, typer.Option(help="Decoupled weight decay.")] = 0.0,
     patience: Annotated[int, typer.Option(help="Epochs without a better validation score.")] = 30,
@@ -69,19 +74,21 @@ def train(
     import torch
 
     from thrifty._common.files import write_whole
-    from thrifty.models.lrcssm.estimator import build, hold_out
+    from thrifty.models.lrcssm.estimator import build
     from thrifty.models.lrcssm.fitting import Recipe, fit
-    from thrifty.models.lrcssm.sequences import Sequences, read
+    from thrifty.models.lrcssm.sequences import Sequences, coded_labels, hold_out, read
 
     if (out / "config.json").exists() and not force:
         raise FileExistsError(f"{out} holds a model already; choose another folder, or use --force to replace it")
+    if force and (out / "config.json").exists():
+        (out / "checkpoint.pt").unlink(missing_ok=True)
     found = read(data, split)
     if found.y is None:
         raise ValueError(f"--data: {data} holds no labels; expected y beside X")
     classes: Any = None
     target: Any
     if task == "classification":
-        classes, target = np.unique(found.y, return_inverse=True)
+        classes, target = coded_labels(found.y)
         count = len(classes)
     else:
         target = np.asarray(found.y, dtype=np.float32).reshape(len(found), -1)
@@ -91,23 +98,30 @@ def train(
         sequences, count, seed, task=task, d_model=d_model, d_state=d_state, n_layers=layers, cell=cell, rho=rho,
         pooling=pooling, bidirectional=bidirectional, dropout=dropout, standardize=standardize,
     )  # fmt: skip
-    recipe = Recipe(epochs, lr, batch, weight_decay=weight_decay, patience=patience, amp=amp, seed=seed)
+    recipe = Recipe(
+        epochs, lr, batch, schedule, weight_decay=weight_decay, patience=patience, amp=amp, seed=seed
+    )  # fmt: skip
     kept, held = hold_out(sequences, validation, seed, target if classes is not None else None)
     device = _join(device)
     torch.manual_seed(seed)
     first = os.environ.get("RANK", "0") == "0"
 
+    score_of = "accuracy" if classes is not None else "-MSE"
+    what = "loss" if held is None else f"validation {score_of}"
+
     def tell(epoch: int, total: int, loss: float, score: float) -> None:
         if first:
-            typer.echo(f"epoch {epoch} of {total}: loss {loss:.4f}, validation {score:.4f}", err=True)
+            typer.echo(
+                f"epoch {epoch} of {total}: loss {loss:.4f}, {what} {abs(score) if held is None else score:.4f}",
+                err=True,
+            )
 
     fitted = fit(model.to(device), kept, held, recipe, checkpoint=out / "checkpoint.pt", progress=tell)
     if first:
-        model.cpu().save_pretrained(out)
         names = None if classes is None else classes.tolist()
-        write_whole(out / LABELS, json.dumps({"classes": names}) + "\n", force=True)
-        what = "loss" if held is None else "validation accuracy" if classes is not None else "validation -MSE"
-        typer.echo(f"{what} {abs(fitted.best_score) if held is None else fitted.best_score:.4f}: {out}")
+        write_whole(out / LABELS, json.dumps({"classes": names}) + "\n", force=True)  # no model without its labels
+        model.cpu().save_pretrained(out)
+        typer.echo(f"{what} {abs(fitted.best_score) if held is None else fitted.best_score:.4f}; saved in {out}")
 
 
 @app.command("eval")
@@ -139,6 +153,9 @@ def evaluate_model(
         file = io.BytesIO()
         np.save(file, raw if classes is None else np.array(classes)[raw.argmax(-1)])
         write_whole(out, file.getvalue(), force=force)
+    if found.y is None and out is not None:
+        typer.echo(f"{len(found)} predictions in {out}; {data} holds no labels to compare with")
+        return
     if found.y is None:
         raise ValueError(f"--data: {data} holds no labels to compare with; use --out for predictions")
     values = found.y.astype(np.float32).reshape(len(found), -1) if classes is None else _codes(found.y, classes)
@@ -191,7 +208,7 @@ def bench(
 
     `thrifty bench lrcssm` is the whole experiment. Example: `thrifty lrcssm bench --length 1000 --length 10000`
     """
-    from thrifty.models.lrcssm.lengths import time_lengths
+    from thrifty.models.lrcssm.evidence.lengths import time_lengths
 
     rows = time_lengths(cell, d_state, batch, length or [256, 1024, 4096], device)
     if as_json:
@@ -217,17 +234,28 @@ def _load(model: Path, data: str, split: str | None) -> tuple[LrcSSMModel, Seque
             f"--data: the model reads {network.config.in_channels} channels, {data} has {found.X.shape[2]}"
         )
     labels = model / LABELS
-    classes = json.loads(labels.read_text())["classes"] if labels.exists() else None
+    try:
+        classes = json.loads(labels.read_text())["classes"] if labels.exists() else None
+    except (ValueError, TypeError, KeyError):
+        raise ValueError(f"{labels}: expected JSON with 'classes', as `train` writes it") from None
+    if classes is None and network.config.task == "classification":
+        raise ValueError(f"{labels}: the names of the classes are missing; train the model again")
     return network, found, classes
 
 
 def _codes(y: Any, classes: list[Any]) -> Any:
     import numpy as np
 
-    known = {str(name): code for code, name in enumerate(classes)}
-    if unknown := sorted({str(label) for label in y} - set(known)):
+    known = {_name(label): code for code, label in enumerate(classes)}
+    names = [_name(label) for label in np.ravel(y).tolist()]
+    if unknown := sorted(set(names) - set(known)):
         raise ValueError(f"--data: the label {unknown[0]!r} was not in training; known are {', '.join(known)}")
-    return np.array([known[str(label)] for label in y])
+    return np.array([known[name] for name in names])
+
+
+def _name(label: Any) -> str:
+    """Return a label as text; 1 and 1.0 are the same."""
+    return str(int(label)) if isinstance(label, float) and label.is_integer() else str(label)
 
 
 def _join(device: str) -> str:

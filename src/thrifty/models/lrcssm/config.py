@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, fields
+from numbers import Integral
 from typing import Any, Literal
 
 from thrifty.models.lrcssm.cells import CELLS
@@ -47,6 +48,11 @@ class LrcSSMConfig:
 
     Raises:
         ValueError: A setting is unknown or out of its range.
+
+    Example:
+        >>> config = LrcSSMConfig(6, 4, d_state=16, rho=0.99)
+        >>> LrcSSMConfig.from_json(config.to_json()) == config
+        True
     """
 
     in_channels: int
@@ -76,9 +82,13 @@ class LrcSSMConfig:
     def __post_init__(self) -> None:
         for name in ("in_channels", "out_features", "d_model", "d_state", "n_layers"):
             value = getattr(self, name)
-            if not isinstance(value, int) or value < 1:
+            if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
                 raise ValueError(f"{name}: expected a whole number of at least 1, got {value!r}")
-        if self.cell not in CELLS:
+            object.__setattr__(self, name, int(value))  # NumPy's integers, as grids have them, are not JSON's
+        for name in ("per_step", "bidirectional", "affine", "standardize", "elastance_input"):
+            if not isinstance(getattr(self, name), bool):
+                raise ValueError(f"{name}: expected True or False, got {getattr(self, name)!r}")
+        if not isinstance(self.cell, str) or self.cell not in CELLS:
             raise ValueError(f"cell: expected one of {', '.join(CELLS)}, got {self.cell!r}")
         one_of("task", self.task, Task)
         one_of("pooling", self.pooling, Pooling)

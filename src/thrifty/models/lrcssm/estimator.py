@@ -10,13 +10,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
-from sklearn.model_selection import train_test_split
 from sklearn.utils.validation import check_is_fitted, check_random_state
 
 from thrifty._common.files import write_whole
-from thrifty.models.lrcssm.fitting import Fitted, Recipe, fit, outputs
+from thrifty.models.lrcssm.fitting import Fitted, Recipe, Schedule, fit, outputs
 from thrifty.models.lrcssm.network import LrcSSMModel
-from thrifty.models.lrcssm.sequences import Sequences, from_arrays
+from thrifty.models.lrcssm.sequences import Sequences, coded_labels, from_arrays, hold_out
 
 META, SCHEMA, VERSION = "estimator.json", "thrifty.lrcssm.estimator", 1
 
@@ -39,6 +38,7 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
         epochs: int = 100,
         lr: float = 1e-3,
         batch_size: int = 16,
+        schedule: Schedule = "constant",
         weight_decay: float = 0.0,
         patience: int = 30,
         validation_fraction: float = 0.15,
@@ -58,6 +58,7 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
         self.epochs = epochs
         self.lr = lr
         self.batch_size = batch_size
+        self.schedule = schedule
         self.weight_decay = weight_decay
         self.patience = patience
         self.validation_fraction = validation_fraction
@@ -73,7 +74,13 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
             dropout=self.dropout, standardize=self.standardize,
         )  # fmt: skip
         recipe = Recipe(
-            self.epochs, self.lr, self.batch_size, weight_decay=self.weight_decay, patience=self.patience, seed=seed
+            self.epochs,
+            self.lr,
+            self.batch_size,
+            self.schedule,
+            weight_decay=self.weight_decay,
+            patience=self.patience,
+            seed=seed,
         )
         train, validation = hold_out(data, self.validation_fraction, seed, stratify)
         tell = _log if self.verbose else None
@@ -122,9 +129,11 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
             ValueError: The folder holds another estimator.
             OSError: A file is missing.
         """
-        record = json.loads(Path(folder, META).read_text())
+        record = _record(Path(folder, META))
         if (record.get("schema"), record.get("version"), record.get("estimator")) != (SCHEMA, VERSION, cls.__name__):
             raise ValueError(f"folder: {folder} does not hold a {cls.__name__} of version {VERSION}")
+        if missing := [name for name in ("n_channels_in", "classes", "scaling") if name not in record]:
+            raise ValueError(f"folder: {META} in {folder} lacks {missing[0]!r}")
         model = LrcSSMModel.from_pretrained(str(folder))
         names = [name for name in cls().get_params() if hasattr(model.config, name)]
         made = cls(**{name: getattr(model.config, name) for name in names})
@@ -152,6 +161,7 @@ class LrcSSMClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
         epochs: Passes over the data at most.
         lr: Adam's rate.
         batch_size: Sequences a step.
+        schedule: Of the rate: ``"constant"``, or ``"cosine"``, to zero over the epochs.
         weight_decay: Decoupled weight decay.
         patience: Epochs without a better validation score after which to stop.
         validation_fraction: Share held out to stop by; 0 trains for all epochs.
@@ -177,9 +187,7 @@ class LrcSSMClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
             ValueError: Shapes do not fit, a number is not finite, or there is only one class.
         """
         data = from_arrays(X, y)
-        self.classes_, codes = np.unique(np.asarray(y), return_inverse=True)
-        if len(self.classes_) < 2:
-            raise ValueError(f"y: expected at least two classes, got only {self.classes_.tolist()}")
+        self.classes_, codes = coded_labels(y)
         return self._fit(Sequences(data.X, data.lengths, codes), len(self.classes_), "classification", codes)
 
     def predict_proba(self, X: Any) -> NDArray:
@@ -195,6 +203,12 @@ class LrcSSMClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
 
 class LrcSSMRegressor(RegressorMixin, _Estimator):  # type: ignore[misc]
     """Predict one or more values of a sequence with the paper's network. Arguments as :class:`LrcSSMClassifier`.
+
+    Example:
+        >>> X = np.random.default_rng(0).standard_normal((40, 2, 50))
+        >>> model = LrcSSMRegressor(d_model=16, d_state=16, n_layers=1, epochs=2, random_state=0)
+        >>> model.fit(X, X[:, 0].mean(1)).predict(X).shape
+        (40,)
 
     Source: arXiv 2505.21717, section 4 (PPG-DaLiA).
     """
@@ -226,6 +240,14 @@ class LrcSSMRegressor(RegressorMixin, _Estimator):  # type: ignore[misc]
         return found[:, 0] if self.single_output_ else found
 
 
+def _record(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_text())
+    except json.JSONDecodeError as error:
+        raise ValueError(f"folder: {path} is not JSON: {error}") from None
+    return found if isinstance(found, dict) else {}
+
+
 def build(data: Sequences, out_features: int, seed: int, **settings: Any) -> LrcSSMModel:
     """Return a fresh model for some data, its input channels standardised by them if the settings say so."""
     with torch.random.fork_rng(devices=[]):
@@ -238,29 +260,6 @@ def build(data: Sequences, out_features: int, seed: int, **settings: Any) -> Lrc
         scale = np.where(deviation > 0, deviation, 1.0)
         model.standardize(torch.from_numpy(steps.mean(0)).float(), torch.from_numpy(scale).float())
     return model
-
-
-def hold_out(
-    data: Sequences, fraction: float, seed: int, stratify: NDArray | None
-) -> tuple[Sequences, Sequences | None]:
-    """Split a share off, by class where every class has two members.
-
-    Raises:
-        ValueError: The share is not in [0, 1), or leaves nothing to train on.
-    """
-    if not 0 <= fraction < 1:
-        raise ValueError(f"validation_fraction: expected a share in [0, 1), got {fraction!r}")
-    if fraction == 0:
-        return data, None
-    count = max(1, round(fraction * len(data)))
-    if stratify is not None:
-        sizes = np.bincount(stratify)
-        if sizes.min() < 2 or count < len(sizes) or len(data) - count < len(sizes):
-            stratify = None
-    if count >= len(data):
-        raise ValueError(f"validation_fraction: {fraction} of {len(data)} sequences leaves none to train on")
-    train, held = train_test_split(np.arange(len(data)), test_size=count, random_state=seed % 2**32, stratify=stratify)
-    return data.rows(train), data.rows(held)
 
 
 def _log(epoch: int, epochs: int, loss: float, score: float) -> None:

@@ -7,14 +7,17 @@ its checkpoint, which is read with ``weights_only=True``.
 from __future__ import annotations
 
 import copy
+import hashlib
 import io
 import math
 import os
+import pickle
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
+from numbers import Integral
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -25,8 +28,12 @@ from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 
 from thrifty._common.files import write_whole
+from thrifty.models.lrcssm.cells.base import one_of
+from thrifty.models.lrcssm.inputs import NotFiniteError
 from thrifty.models.lrcssm.network import LrcSSMModel
 from thrifty.models.lrcssm.sequences import Sequences
+
+Schedule = Literal["constant", "cosine"]
 
 
 @dataclass(frozen=True)
@@ -37,6 +44,7 @@ class Recipe:
         epochs: Passes over the data at most.
         lr: Adam's rate.
         batch_size: Sequences a step, over all processes.
+        schedule: ``"constant"``, or ``"cosine"``: the rate falls to zero over the epochs.
         clip: Largest global norm of the gradient.
         weight_decay: Adam's decoupled weight decay.
         patience: Epochs without a better validation score after which to stop.
@@ -50,6 +58,7 @@ class Recipe:
     epochs: int = 100
     lr: float = 1e-3
     batch_size: int = 16
+    schedule: Schedule = "constant"
     clip: float = 1.0
     weight_decay: float = 0.0
     patience: int = 30
@@ -58,13 +67,20 @@ class Recipe:
 
     def __post_init__(self) -> None:
         for name in ("epochs", "batch_size", "patience"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}: expected at least 1, got {getattr(self, name)!r}")
+            if not isinstance(getattr(self, name), Integral) or getattr(self, name) < 1:
+                raise ValueError(f"{name}: expected a whole number of at least 1, got {getattr(self, name)!r}")
         for name in ("lr", "clip"):
             if not 0 < getattr(self, name) < math.inf:
                 raise ValueError(f"{name}: expected a number above 0, got {getattr(self, name)!r}")
+        one_of("schedule", self.schedule, Schedule)
         if self.amp not in {None, "bf16", "fp16"}:
             raise ValueError(f"amp: expected 'bf16', 'fp16' or None, got {self.amp!r}")
+
+    def rate(self, epoch: int) -> float:
+        """Return the rate of an epoch, counted from 0."""
+        if self.schedule == "constant":
+            return self.lr
+        return self.lr * (1 + math.cos(math.pi * epoch / self.epochs)) / 2
 
 
 @dataclass
@@ -112,12 +128,15 @@ def fit(
     optimizer = torch.optim.AdamW(model.parameters(), lr=recipe.lr, weight_decay=recipe.weight_decay, fused=fused)
     scaler = torch.amp.GradScaler(device.type, enabled=recipe.amp == "fp16" and device.type == "cuda")
     fitted, best = Fitted([], [], 0), copy.deepcopy(model.state_dict())
+    run = "" if checkpoint is None else _fingerprint(model, train, validation)
     if checkpoint is not None and checkpoint.exists():
-        best = _resume(checkpoint, model, optimizer, recipe, fitted)
+        best = _resume(checkpoint, run, model, optimizer, recipe, fitted)
     trained: nn.Module = DistributedDataParallel(model) if dist.is_initialized() else model
     for epoch in range(len(fitted.scores), recipe.epochs):
         if fitted.scores and epoch - fitted.best_epoch > recipe.patience:
             break
+        for group in optimizer.param_groups:
+            group["lr"] = recipe.rate(epoch)
         loss = _epoch(trained, train, recipe, optimizer, scaler, epoch, device)
         score = -loss if validation is None else evaluate(model, validation)["score"]
         fitted.losses.append(loss)
@@ -126,7 +145,7 @@ def fit(
             fitted.best_epoch = epoch
             best = copy.deepcopy(model.state_dict())
         if checkpoint is not None and _first():
-            _save(checkpoint, model, optimizer, recipe, fitted, best)
+            _save(checkpoint, run, model, optimizer, recipe, fitted, best)
         if progress is not None:
             progress(epoch + 1, recipe.epochs, loss, score)
     model.load_state_dict(best)
@@ -185,8 +204,11 @@ def _epoch(
         x, lengths = _batch(data, rows, device)
         target = torch.as_tensor(data.y[rows], device=device)  # type: ignore[index]
         optimizer.zero_grad(set_to_none=True)
-        with torch.autocast(device.type, dtype) if dtype else nullcontext():
-            loss = _loss(model(x, lengths=lengths), target)
+        try:
+            with torch.autocast(device.type, dtype) if dtype else nullcontext():
+                loss = _loss(model(x, lengths=lengths), target)
+        except NotFiniteError:  # a layer within was given what the weights had blown up
+            loss = torch.tensor(math.nan)
         if not bool(torch.isfinite(loss)):
             raise RuntimeError(f"training: the loss became {float(loss)} in epoch {epoch + 1}; lower lr, or use rho")
         scaler.scale(loss).backward()
@@ -216,29 +238,43 @@ def _first() -> bool:
     return os.environ.get("RANK", "0") == "0"
 
 
+def _fingerprint(model: LrcSSMModel, *parts: Sequences | None) -> str:
+    """Return what a run's settings and data hash to: a checkpoint goes on with the same ones only."""
+    found = hashlib.sha256(model.config.to_json().encode())
+    for part in parts:
+        for array in () if part is None else (part.X, part.lengths, np.asarray(part.y)):
+            found.update(f"{array.shape}".encode())
+            found.update(np.ascontiguousarray(array).data)
+    return found.hexdigest()
+
+
 def _save(
-    path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, recipe: Recipe, fitted: Fitted, best: Any
+    path: Path, run: str, model: nn.Module, optimizer: torch.optim.Optimizer, recipe: Recipe, fitted: Fitted, best: Any
 ) -> None:
     file = io.BytesIO()
-    record = {"recipe": asdict(recipe), "fitted": asdict(fitted), "model": model.state_dict(), "best": best}
-    torch.save({**record, "optimizer": optimizer.state_dict()}, file)
+    record = {"run": run, "recipe": asdict(recipe), "fitted": asdict(fitted), "model": model.state_dict(), "best": best}
+    torch.save({**record, "optimizer": optimizer.state_dict(), "rng": torch.get_rng_state()}, file)
     write_whole(path, file.getvalue(), force=True)
 
 
 def _resume(
-    path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, recipe: Recipe, fitted: Fitted
+    path: Path, run: str, model: nn.Module, optimizer: torch.optim.Optimizer, recipe: Recipe, fitted: Fitted
 ) -> dict[str, Tensor]:
-    found = torch.load(path, weights_only=True, map_location=next(model.parameters()).device)
+    try:
+        found = torch.load(path, weights_only=True, map_location=next(model.parameters()).device)
+    except (EOFError, RuntimeError, pickle.UnpicklingError) as error:
+        raise ValueError(f"checkpoint: {path} is damaged ({error}); remove it to start anew") from None
     before, now = found["recipe"], asdict(recipe)
-    if other := [name for name in now if name != "epochs" and before.get(name) != now[name]]:
+    free = {"epochs"} if recipe.schedule == "constant" else set()  # one may train for longer
+    if other := [name for name in now if name not in free and before.get(name) != now[name]]:
         raise ValueError(
             f"{other[0]}: the run in {path} has {before.get(other[0])!r}, got {now[other[0]]!r}; "
             "remove it to start anew"
         )
-    try:
-        model.load_state_dict(found["model"])
-    except RuntimeError:
-        raise ValueError(f"checkpoint: {path} is of another network; remove it to start anew") from None
+    if found.get("run") != run:
+        raise ValueError(f"checkpoint: {path} is of another network or of other data; remove it to start anew")
+    model.load_state_dict(found["model"])
+    torch.set_rng_state(found["rng"].cpu())  # dropout goes on as it would have
     optimizer.load_state_dict(found["optimizer"])
     fitted.losses, fitted.scores = found["fitted"]["losses"], found["fitted"]["scores"]
     fitted.best_epoch = found["fitted"]["best_epoch"]

@@ -12,6 +12,10 @@ from torch import Tensor
 UNSCALED = 50.0
 
 
+class NotFiniteError(ValueError):
+    """Inputs hold NaN or infinity."""
+
+
 def check_input(u: Tensor, width: int, dtype: torch.dtype, name: str = "u") -> Float[Tensor, "batch time n"]:
     """Return ``u`` in the dtype of the parameters.
 
@@ -29,17 +33,29 @@ def check_input(u: Tensor, width: int, dtype: torch.dtype, name: str = "u") -> F
         raise ValueError(f"{name}: expected at least one sequence and one step, got shape {tuple(u.shape)}")
     if not u.is_floating_point():
         raise ValueError(f"{name}: expected floating-point numbers, got {u.dtype}; convert with {name}.float()")
+    return check_finite(u, dtype, name)
+
+
+def check_finite(x: Tensor, dtype: torch.dtype, name: str) -> Tensor:
+    """Return ``x`` in a dtype; not looked at while ``torch.compile`` or an export traces.
+
+    Raises:
+        NotFiniteError: A number is not finite, in its own dtype or in the new one.
+    """
     if not torch.compiler.is_compiling():
-        _check_values(u, name)
-    return u.to(dtype)
+        _check_values(x, dtype, name)
+    return x.to(dtype)
 
 
 @torch.compiler.disable
-def _check_values(u: Tensor, name: str) -> None:
-    total = u.detach().sum()
-    if not bool(torch.isfinite(total)) and not bool((finite := torch.isfinite(u.detach())).all()):
+def _check_values(x: Tensor, dtype: torch.dtype, name: str) -> None:
+    x = x.detach()
+    total = x.to(dtype).sum()
+    if not bool(torch.isfinite(total)) and not bool((finite := torch.isfinite(x.to(dtype))).all()):
         first = tuple((~finite).nonzero()[0].tolist())
-        raise ValueError(f"{name}: expected finite numbers, got {float(u.detach()[first])} at index {first}")
+        raise NotFiniteError(
+            f"{name}: expected numbers that are finite in {dtype}, got {x[first].item()} at index {first}"
+        )
 
 
 @torch.compiler.disable
@@ -67,7 +83,7 @@ def make_mask(u: Tensor, lengths: Tensor | None, mask: Tensor | None) -> Bool[Te
         raise ValueError("mask: give lengths or mask, not both")
     if lengths is not None:
         lengths = torch.as_tensor(lengths, device=u.device)
-        if lengths.shape != (n,) or lengths.is_floating_point():
+        if lengths.shape != (n,) or lengths.is_floating_point() or lengths.dtype == torch.bool:
             raise ValueError(
                 f"lengths: expected {n} whole numbers, got shape {tuple(lengths.shape)} of {lengths.dtype}"
             )

@@ -10,11 +10,11 @@ from torch import Tensor, nn
 
 from thrifty.models.lrcssm.cells import DiagonalCell, make_cell
 from thrifty.models.lrcssm.cells.base import check_diagonal
-from thrifty.models.lrcssm.cells.certified import bound
 from thrifty.models.lrcssm.cells.lrc import LRCCell
-from thrifty.models.lrcssm.inputs import blend, check_input, make_dt, make_mask, warn_if_unscaled
+from thrifty.models.lrcssm.inputs import blend, check_finite, check_input, make_dt, make_mask, warn_if_unscaled
 from thrifty.models.lrcssm.solvers.info import SolveInfo
-from thrifty.models.lrcssm.solvers.newton import SolveOptions, Solver, solve
+from thrifty.models.lrcssm.solvers.newton import solve
+from thrifty.models.lrcssm.solvers.options import SolveOptions, Solver
 from thrifty.models.lrcssm.solvers.recurrence import Recurrence
 
 
@@ -111,7 +111,8 @@ class DiagonalRNN(nn.Module):
         Args:
             u: Inputs. Half precision (and autocast) is computed in the parameters' precision and cast back.
             h0: State before the first step; zeros if ``None``. Pass the last ``h`` to go on with a stream.
-            lengths: Number of valid steps of each sequence; the others hold the state.
+            lengths: Number of valid steps of each sequence. The others hold the state, so that the output of a
+                sequence goes on repeating its last valid one; mask it before a loss a step.
             mask: In place of lengths: which steps are valid, (batch, time); the state is held on the others.
             dt: Step size in (0, 1], a number, (batch, time) or (batch, time, 1): irregular sampling.
             guess: First iterate of the solver.
@@ -129,10 +130,8 @@ class DiagonalRNN(nn.Module):
         valid, default = make_mask(u, lengths, mask), getattr(self.cell, "dt", 1.0)
         steps = make_dt(u, dt, default, allow_large=self.allow_large_dt)
         starts = self._starts(u, h0)
-        if guess is not None and (guess.shape != (*u.shape[:2], self.hidden_size) or self.bidirectional):
-            raise ValueError(
-                f"guess: expected shape {(*u.shape[:2], self.hidden_size)} and one direction, got {tuple(guess.shape)}"
-            )
+        if guess is not None:
+            self._check_guess(u, guess)
         with torch.autocast(u.device.type, enabled=False):
             y, h, info = self._run("forward", self.cell, u, starts[0], valid, steps, guess, return_info)
             if self.back is not None:
@@ -142,33 +141,39 @@ class DiagonalRNN(nn.Module):
         return (y, h, info) if return_info else (y, h)
 
     def step(
-        self, u: Float[Tensor, "batch n"], h: Num[Tensor, "batch D"], dt: float = 1.0
+        self, u: Float[Tensor, "batch n"], h: Num[Tensor, "batch D"], dt: float | None = None
     ) -> tuple[Float[Tensor, "batch out"], Num[Tensor, "batch D"]]:
         """Take one step of a stream: (output, state). Exportable by ``torch.export`` and ONNX.
 
         Args:
             u: Input of this step.
             h: State before it; begin with :meth:`initial_state`.
-            dt: Step size, a multiple of the cell's own.
+            dt: Step size in (0, 1]; the cell's own if ``None``.
 
         Raises:
-            ValueError: The layer is bidirectional, or a shape does not fit.
+            ValueError: The layer is bidirectional, or a shape or a value does not fit.
         """
         if self.bidirectional:
             raise ValueError("step: a bidirectional layer reads the future; it cannot stream")
-        if u.dim() != 2 or u.shape[1] != self.input_size or h.shape[1:] != (self.hidden_size,):
+        if u.dim() != 2 or u.shape[1] != self.input_size or h.shape != (len(u), self.hidden_size):
             raise ValueError(
                 f"u, h: expected (batch, {self.input_size}) and (batch, {self.hidden_size}), "
                 f"got {tuple(u.shape)} and {tuple(h.shape)}"
             )
-        pre = self.cell.precompute(u)  # type: ignore[operator]
-        dt, rho = dt * getattr(self.cell, "dt", 1.0), getattr(self.cell, "rho", None)
-        new = self.cell.step(h, *pre)  # type: ignore[operator]
-        if dt != 1:
-            new = h + dt * (new - h)
+        cell: Any = self.cell
+        size = getattr(cell, "dt", 1.0) if dt is None else dt
+        if not (size > 0 and (size <= 1 or self.allow_large_dt)):
+            raise ValueError(f"dt: expected a step in (0, 1], got {size!r}")
+        u = check_finite(u, _real(next(cell.parameters()).dtype), "u")
+        pre, rho = tuple(_at_least_single(t) for t in cell.precompute(u)), getattr(cell, "rho", None)
+        if isinstance(cell, LRCCell):
+            h = cell.within_bound(h)
+        new = cell.step(h, *pre)
+        if size != 1:
+            new = h + size * (new - h)
         if rho is not None:
             new = rho * new
-        return _readout(self.cell, new, pre), new
+        return _readout(cell, new, pre), new
 
     def initial_state(self, batch: int) -> Num[Tensor, "batch D"]:
         """Return the state before the first step: zeros."""
@@ -189,9 +194,8 @@ class DiagonalRNN(nn.Module):
         rho = getattr(cell, "rho", None)
         pre = tuple(_at_least_single(t) for t in cell.precompute(u))  # type: ignore[operator]
         keep, take = blend(_at_least_single(u), valid, steps, rho)
-        if rho is not None and isinstance(cell, LRCCell):
-            limit = bound(cell).state.detach().to(x0.dtype)
-            x0 = torch.minimum(torch.maximum(x0, -limit), limit)
+        if isinstance(cell, LRCCell):
+            x0 = cell.within_bound(x0)
         if self.verify:
             probe = x0.unsqueeze(1).expand(-1, u.shape[1], -1)
             check_diagonal(cell, probe.detach(), tuple(t.detach() for t in pre))
@@ -224,8 +228,17 @@ class DiagonalRNN(nn.Module):
             raise ValueError(f"h0: expected shape {wanted}, got {tuple(h0.shape)}")
         if h0.is_complex() and not dtype.is_complex:
             raise ValueError(f"h0: expected a real state, got {h0.dtype}")
-        h0 = h0.to(dtype)
+        h0 = check_finite(h0, dtype, "h0")
         return (h0[0], h0[1]) if self.bidirectional else (h0,)
+
+    def _check_guess(self, u: Tensor, guess: Tensor) -> None:
+        wanted = (*u.shape[:2], self.hidden_size)
+        if not isinstance(guess, Tensor):
+            raise TypeError(f"guess: expected a tensor {wanted}, got {type(guess).__name__}")
+        if guess.shape != wanted or self.bidirectional:
+            raise ValueError(f"guess: expected shape {wanted} and one direction, got {tuple(guess.shape)}")
+        if guess.is_complex() and not self.state_dtype.is_complex:
+            raise ValueError(f"guess: expected real states, got {guess.dtype}")
 
     def _watch(self, u: Tensor) -> None:
         """Say once if the inputs are far too large."""

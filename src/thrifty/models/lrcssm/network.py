@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from huggingface_hub import PyTorchModelHubMixin
 from jaxtyping import Bool, Float
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
@@ -166,6 +167,8 @@ class LrcSSMModel(nn.Module, PyTorchModelHubMixin):
         given = u.dtype
         u = check_input(u, self.config.in_channels, next(self.parameters()).dtype)
         valid = make_mask(u, lengths, mask)
+        if state is not None and len(state) != len(self.blocks):
+            raise ValueError(f"state: expected {len(self.blocks)} states, one a block, got {len(state)}")
         x = self.encoder(self._scaled(u))
         states: list[Tensor] = []
         infos: list[SolveInfo] = []
@@ -233,6 +236,10 @@ class LrcSSMModel(nn.Module, PyTorchModelHubMixin):
         name = str(pretrained_model_name_or_path)
         if not Path(name).is_dir() and (Path(name).is_absolute() or name.startswith(".") or name.count("/") > 1):
             raise FileNotFoundError(f"{name}: there is no such folder; expected a saved model, or a name on a hub")
+        if Path(name).is_dir():
+            LrcSSMConfig.from_json(
+                _local(name, CONFIG, options).read_text()
+            )  # before the hub's reader, which trusts it
         model: LrcSSMModel = super().from_pretrained(name, **options)
         return model
 
@@ -241,7 +248,10 @@ class LrcSSMModel(nn.Module, PyTorchModelHubMixin):
         files = {name: _local(model_id, name, options) for name in (CONFIG, WEIGHTS)}
         config = LrcSSMConfig.from_json(files[CONFIG].read_text())
         model = cls(**{name: getattr(config, name) for name in config.__dataclass_fields__})
-        tensors = load_file(files[WEIGHTS])
+        try:
+            tensors = load_file(files[WEIGHTS])
+        except SafetensorError as error:
+            raise ValueError(f"{WEIGHTS}: not a sound file of weights: {error}") from None
         kind = next((t.dtype for name, t in tensors.items() if name == "encoder.0.weight"), torch.float32)
         model = model.to(kind)
         try:

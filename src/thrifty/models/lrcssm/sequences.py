@@ -6,6 +6,7 @@ name through aeon, which downloads them.
 
 from __future__ import annotations
 
+import zipfile
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 from numpy.typing import NDArray
+from sklearn.model_selection import train_test_split
 
 
 @dataclass(frozen=True)
@@ -61,7 +63,8 @@ def from_arrays(X: Any, y: Any = None) -> Sequences:
         for row, piece in zip(padded, pieces, strict=True):
             row[: piece.shape[1]] = piece.T
     else:
-        array = np.asarray(X, dtype=np.float32)
+        array = np.asarray(X)
+        array = array if np.iscomplexobj(array) else array.astype(np.float32)  # `checked` refuses complex numbers
         if array.ndim == 2:
             array = array[:, None, :]
         if array.ndim != 3:
@@ -77,6 +80,8 @@ def checked(X: NDArray, lengths: NDArray, y: NDArray | None) -> Sequences:
     Raises:
         ValueError: They are not; the message says where.
     """
+    if np.iscomplexobj(X):
+        raise ValueError(f"X: expected real numbers, got {X.dtype}")
     if 0 in X.shape:
         raise ValueError(f"X: expected sequences, steps and channels, got (n, time, channels) = {X.shape}")
     finite = np.isfinite(X)
@@ -85,7 +90,46 @@ def checked(X: NDArray, lengths: NDArray, y: NDArray | None) -> Sequences:
         raise ValueError(f"X: expected finite numbers, got {X[n, t, c]} in sequence {n}, channel {c}, step {t}")
     if y is not None and len(y) != len(X):
         raise ValueError(f"y: expected {len(X)} values, one a sequence, got {len(y)}")
+    if y is not None and np.issubdtype(y.dtype, np.floating) and not np.isfinite(y).all():
+        raise ValueError(f"y: expected finite values, got {y[~np.isfinite(y)][0]}")
     return Sequences(X, lengths, y)
+
+
+def coded_labels(y: Any) -> tuple[NDArray, NDArray]:
+    """Return the classes of some labels, and each label as its number.
+
+    Raises:
+        ValueError: There is only one class, or JSON cannot hold the labels.
+    """
+    classes, codes = np.unique(np.asarray(y), return_inverse=True)
+    if len(classes) < 2:
+        raise ValueError(f"y: expected at least two classes, got only {classes.tolist()}")
+    if classes.dtype.kind not in "biufU" and not all(isinstance(name, str | int | float) for name in classes):
+        raise ValueError(f"y: expected labels that are text or numbers, got {classes.dtype}")
+    return classes, codes.reshape(-1)
+
+
+def hold_out(
+    data: Sequences, fraction: float, seed: int, stratify: NDArray | None
+) -> tuple[Sequences, Sequences | None]:
+    """Split a share off, by class where every class has two members.
+
+    Raises:
+        ValueError: The share is not in [0, 1), or leaves nothing to train on.
+    """
+    if not 0 <= fraction < 1:
+        raise ValueError(f"validation_fraction: expected a share in [0, 1), got {fraction!r}")
+    if fraction == 0:
+        return data, None
+    count = max(1, round(fraction * len(data)))
+    if stratify is not None:
+        sizes = np.bincount(stratify)
+        if sizes.min() < 2 or count < len(sizes) or len(data) - count < len(sizes):
+            stratify = None
+    if count >= len(data):
+        raise ValueError(f"validation_fraction: {fraction} of {len(data)} sequences leaves none to train on")
+    train, held = train_test_split(np.arange(len(data)), test_size=count, random_state=seed % 2**32, stratify=stratify)
+    return data.rows(train), data.rows(held)
 
 
 def read(source: str, split: str | None = None) -> Sequences:
@@ -128,7 +172,13 @@ def _by_name(name: str, split: str | None) -> Sequences:
 
 
 def _read_npz(path: Path) -> Sequences:
-    with np.load(path, allow_pickle=False) as found:
+    try:
+        found = np.load(path, allow_pickle=False)
+    except (EOFError, ValueError, zipfile.BadZipFile) as error:
+        raise ValueError(f"data: {path} is no sound .npz archive: {error}") from None
+    if not isinstance(found, np.lib.npyio.NpzFile):
+        raise ValueError(f"data: {path} holds one array; expected an .npz archive of X and y")
+    with found:
         names = list(found)
         if "X" not in names:
             raise ValueError(f"data: {path} holds {names}; expected X (n, time, channels) and y")
@@ -136,9 +186,14 @@ def _read_npz(path: Path) -> Sequences:
         if X.ndim != 3 or not np.issubdtype(X.dtype, np.number):
             raise ValueError(f"data: {path}: X: expected numbers (n, time, channels), got {X.dtype} of {X.shape}")
         lengths = found["lengths"] if "lengths" in names else np.full(len(X), X.shape[1])
-        if lengths.shape != (len(X),) or lengths.min(initial=1) < 1 or lengths.max(initial=1) > X.shape[1]:
-            raise ValueError(f"data: {path}: lengths: expected {len(X)} numbers in 1 … {X.shape[1]}")
-        return checked(X.astype(np.float32), lengths, found["y"] if "y" in names else None)
+        if (
+            lengths.shape != (len(X),)
+            or lengths.dtype.kind not in "iu"
+            or lengths.min(initial=1) < 1
+            or lengths.max(initial=1) > X.shape[1]
+        ):
+            raise ValueError(f"data: {path}: lengths: expected {len(X)} whole numbers in 1 … {X.shape[1]}")
+        return checked(X if np.iscomplexobj(X) else X.astype(np.float32), lengths, found["y"] if "y" in names else None)
 
 
 def _read_ts(path: Path) -> Sequences:
@@ -161,6 +216,8 @@ def _read_ts(path: Path) -> Sequences:
             labels.append(channels.pop().strip())
         try:
             values = [[float(cell) if cell.strip() != "?" else np.nan for cell in c.split(",")] for c in channels]
+            if len({len(channel) for channel in values}) > 1:
+                raise ValueError(f"channels of different lengths: {[len(channel) for channel in values]}")
             rows.append(np.array(values, dtype=np.float32))
         except ValueError as error:
             raise ValueError(f"data: {path}, line {number}: {error}") from None

@@ -27,6 +27,14 @@ class DenseLRCCell(DiagonalCell):
         dt: Step in (0, 1].
         device: As in torch's layers.
         dtype: float32 (default) or float64.
+
+    Example:
+        >>> from thrifty.models.lrcssm import newton_solve
+        >>> x, info = newton_solve(DenseLRCCell(3, 8, quasi=True), torch.randn(2, 50, 3))
+        >>> info.solver
+        'quasi'
+
+    Source: arXiv 2505.21717, section 2.
     """
 
     structure = "dense"

@@ -53,6 +53,11 @@ class GRUCell(_GatedCell):
         device: As in torch's layers.
         dtype: float32 (default) or float64.
 
+    Example:
+        >>> from thrifty.models.lrcssm import DiagonalRNN
+        >>> DiagonalRNN(GRUCell(3, 16))(torch.randn(2, 50, 3))[0].shape
+        torch.Size([2, 50, 16])
+
     Source: arXiv 2505.21717, appendix (GruSSM).
     """
 
@@ -81,7 +86,14 @@ class GRUCell(_GatedCell):
 class MGUCell(_GatedCell):
     """Minimal gated unit: f = σ(w_f⊙x + U_f u + b_f), h = tanh(w_h⊙(f⊙x) + U_h u + b_h), x⁺ = (1 − f)x + fh.
 
-    Arguments as :class:`GRUCell`. Source: arXiv 2505.21717, appendix (MguSSM).
+    Arguments as :class:`GRUCell`.
+
+    Example:
+        >>> from thrifty.models.lrcssm import DiagonalRNN
+        >>> DiagonalRNN(MGUCell(3, 16))(torch.randn(2, 50, 3))[0].shape
+        torch.Size([2, 50, 16])
+
+    Source: arXiv 2505.21717, appendix (MguSSM).
     """
 
     gates = ("forget", "candidate")
@@ -108,7 +120,14 @@ class LSTMCell(_GatedCell):
     """Long short-term memory on its cell state c: f, i, g read c, c⁺ = fc + ig; the output is σ(w_o⊙c⁺ + …)⊙tanh(c⁺).
 
     Arguments as :class:`GRUCell`. The paper gives the general rule only; this is the strictly diagonal reading of it,
-    in which gates read c and not h. Source: arXiv 2505.21717, appendix (LstmSSM).
+    in which gates read c and not h.
+
+    Example:
+        >>> from thrifty.models.lrcssm import DiagonalRNN
+        >>> DiagonalRNN(LSTMCell(3, 16))(torch.randn(2, 50, 3))[0].shape
+        torch.Size([2, 50, 16])
+
+    Source: arXiv 2505.21717, appendix (LstmSSM).
     """
 
     gates = ("forget", "input", "candidate", "output")

@@ -206,6 +206,13 @@ class LRCCell(DiagonalCell):
         high, low = torch.sigmoid(epsilon + kappa), torch.sigmoid(epsilon - kappa)
         return v, high - low, p, S, h, high * (1 - high) - low * (1 - low)
 
+    def within_bound(self, x: Num[Tensor, "... D"]) -> Num[Tensor, "... D"]:
+        """Return a state from outside, clipped to where the certificate holds if the cell has one."""
+        if self.rho is None:
+            return x
+        limit = certified.bound(self).state.detach().to(x.dtype)
+        return torch.minimum(torch.maximum(x, -limit), limit)
+
     @property
     def kernel(self) -> int | None:
         """Which compiled recurrence computes this cell (``compiled.py``), if one does."""
@@ -215,13 +222,17 @@ class LRCCell(DiagonalCell):
 
     def forward(self, u: Float[Tensor, "batch n"], x: Num[Tensor, "batch D"]) -> Num[Tensor, "batch D"]:
         """Take one step, ``dt`` and ``rho`` included, as ``nn.GRUCell`` does."""
-        pre = self.precompute(u)
+        x, pre = self.within_bound(x), self.precompute(u)
         new = x + self.dt * (self.step(x, *pre) - x)
         return new if self.rho is None else self.rho * new
 
 
 class STCCell(LRCCell):
     """The saturated cell of constant capacitance: E = 1. Arguments as :class:`LRCCell`, without those of the elastance.
+
+    Example:
+        >>> STCCell(3, 16, rho=0.99)(torch.randn(2, 3), torch.zeros(2, 16)).shape
+        torch.Size([2, 16])
 
     Source: arXiv 2505.21717, appendix.
     """
@@ -232,6 +243,10 @@ class STCCell(LRCCell):
 
 class LTCCell(LRCCell):
     """The liquid time-constant cell: constant capacitance, no saturation. It may diverge: F + w must stay in (0, 2/dt).
+
+    Example:
+        >>> LTCCell(3, 16)(torch.randn(2, 3), torch.zeros(2, 16)).shape
+        torch.Size([2, 16])
 
     Source: arXiv 2505.21717, section 2.
     """
@@ -245,6 +260,11 @@ class ComplexLRCCell(LRCCell):
 
     σ and tanh have poles in the complex plane; a solve that meets one goes on in order, and says so. Arguments as
     :class:`LRCCell`, without ``rho``; ``init`` is ``"reference"``, which keeps away from the poles.
+
+    Example:
+        >>> cell = ComplexLRCCell(3, 16)
+        >>> cell.readout(cell(torch.randn(2, 3), torch.zeros(2, 16, dtype=cell.state_dtype))).dtype
+        torch.float32
 
     Source: arXiv 2505.21717, section 4.
     """

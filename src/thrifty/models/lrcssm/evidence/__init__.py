@@ -117,7 +117,7 @@ CLAIMS = (
     ),
     Claim(
         id="accuracy-dense",
-        text="Accuracy over all sets: standard deviations over seeds by which it is above the dense model.",
+        text="Accuracy: standard deviations over seeds by which it is above the dense model (on two sets).",
         about="quality",
         unit="sd",
         contenders=("LrcSSM", "LRC, dense"),

@@ -24,10 +24,8 @@ def show(ctx: Context, evidence: Evidence) -> None:
     errors = {}
     for name in ("LrcSSM", "nn.GRU"):
         ctx.progress(0, 1, f"{name}: forecasting")
-        found = [
-            ctx.once(f"{name}, forecasting", seed, lambda n=name, s=seed: _error(n, s))  # type: ignore[misc]
-            for seed in ctx.seeds(quick=1, full=2)
-        ]
+        seeds = ctx.seeds(quick=1, full=2)
+        found = [ctx.once(f"{name}, forecasting", seed, _error, name, seed) for seed in seeds]
         errors[name] = found
         evidence.row(
             name, {"squared error over the last value's": Measurement.of(found, "ratio")},

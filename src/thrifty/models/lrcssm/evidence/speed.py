@@ -5,13 +5,12 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from thrifty.bench.claims import Measurement
 from thrifty.bench.context import Context
 from thrifty.bench.evidence import Evidence
 from thrifty.bench.timing import Timing
 from thrifty.models.lrcssm import DiagonalRNN, rivals
 from thrifty.models.lrcssm.evidence.accuracy import Gates
-from thrifty.models.lrcssm.lengths import both_ways
+from thrifty.models.lrcssm.evidence.lengths import both_ways
 
 AUTO, NEWTON = "LrcSSM (auto)", "LrcSSM (Newton)"
 D, T = 64, 1024
@@ -23,7 +22,9 @@ def show(ctx: Context, evidence: Evidence, gates: Gates, difference: float) -> N
     for batch in (1, 4):
         ctx.progress(batch, 5, f"one layer, {batch} sequences of {T} steps")
         timings = _time(ctx, batch)
-        _rows(ctx, evidence, timings, batch)
+        for name, timing in timings.items():
+            workload = f"one layer, B = {batch}, T = {T}, D = {D}"
+            evidence.row(name, timing.metrics("forward and backward"), workload=workload)
         suffix = "" if batch == 1 else "-batch"
         seconds = {name: timing.seconds for name, timing in timings.items()}
         if "nn.GRU" in gates:
@@ -64,15 +65,6 @@ def _time(ctx: Context, batch: int) -> dict[str, Timing]:
     u = torch.randn(batch, T, D, generator=torch.Generator().manual_seed(ctx.seed)).to(ctx.device)
     calls = {name: both_ways(layer.to(ctx.device), u) for name, layer in _layers(ctx, batch).items()}
     return ctx.time(calls, repeats=7 if ctx.full else 2, at_most=25.0 if ctx.full else 1.0)
-
-
-def _rows(ctx: Context, evidence: Evidence, timings: dict[str, Timing], batch: int) -> None:
-    for name, timing in timings.items():
-        metrics = {
-            "forward and backward": timing.seconds,
-            "threads": Measurement.of(timing.threads, "threads", timed=True),
-        }
-        evidence.row(name, metrics, workload=f"one layer, B = {batch}, T = {T}, D = {D}")
 
 
 def _solver(name: str) -> str:

@@ -11,7 +11,8 @@ from thrifty.bench.evidence import Evidence, Plot, Series
 from thrifty.models.lrcssm import LRCCell
 from thrifty.models.lrcssm.inputs import blend
 from thrifty.models.lrcssm.scans.affine import shifted
-from thrifty.models.lrcssm.solvers.newton import SolveOptions, solve
+from thrifty.models.lrcssm.solvers.newton import solve
+from thrifty.models.lrcssm.solvers.options import SolveOptions
 from thrifty.models.lrcssm.solvers.recurrence import Recurrence, adjoint_states
 
 FACTORS = (1, 4, 12, 40, 120)

@@ -18,8 +18,11 @@ from thrifty.models.lrcssm.sequences import Sequences, checked, from_arrays
 
 WIDTH, BATCH = 32, 16
 
-#: Every how many steps a long set is read, for every contender alike.
-STRIDE = {"ACSF1": 4, "PigCVP": 8, "OSULeaf": 2}
+#: Every how many steps a set is read, for every contender alike.
+STRIDE = {"BasicMotions": 2, "GunPoint": 2, "OSULeaf": 4, "ACSF1": 8, "PigCVP": 16}
+
+#: Passes over the training data: 300 to 1000 updates on the small sets.
+EPOCHS = {"BasicMotions": 100, "ItalyPowerDemand": 200, "JapaneseVowels": 40, "GunPoint": 200}
 
 
 @cache
@@ -45,17 +48,17 @@ def accuracy(name: str, data: tuple[Sequences, Sequences], lr: float, seed: int,
         classes = int(max(train.y.max(), 0 if held.y is None else held.y.max())) + 1
         model = build(train, classes, seed, d_model=WIDTH, d_state=WIDTH, n_layers=1, standardize=True, layers=[layer])
         try:
-            fit(model, train, None, Recipe(epochs, lr, BATCH, seed=seed))
+            fit(model, train, None, Recipe(epochs, lr, BATCH, "cosine", seed=seed))
         except RuntimeError:  # it diverged at this rate
             return 100 / classes
         return 100 * evaluate(model, held)["score"]
 
 
-def validation(name: str) -> tuple[Sequences, Sequences]:
+def validation(name: str, seed: int) -> tuple[Sequences, Sequences]:
     """Split a set's training data in two by class, to tune on; the test split is not touched."""
     train, _ = splits(name)
     assert train.y is not None
-    rng = np.random.default_rng(0)
+    rng = np.random.default_rng(seed)
     kept, held = [], []
     for label in np.unique(train.y):
         rows = rng.permutation(np.flatnonzero(train.y == label))

@@ -48,26 +48,32 @@ def affine_scan(
 
     Raises:
         ValueError: The shapes do not fit, there is no step, or the backend cannot run here.
+        TypeError: Something is no tensor.
 
     Example:
         >>> affine_scan(torch.full((1, 4, 1), 0.5), torch.ones(1, 4, 1)).flatten()
         tensor([1.0000, 1.5000, 1.7500, 1.8750])
     """
+    for name, value in (("a", a), ("b", b), ("x0", b if x0 is None else x0)):
+        if not isinstance(value, Tensor):
+            raise TypeError(f"{name}: expected a tensor, got {type(value).__name__}")
     if backend not in get_args(Backend):
         raise ValueError(f"backend: expected one of {', '.join(get_args(Backend))}, got {backend!r}")
     if not -b.dim() <= dim < b.dim():
         raise ValueError(f"dim: b has shape {tuple(b.shape)}, which has no dimension {dim}")
     if b.shape[dim] == 0:
         raise ValueError(f"b: expected at least one step along dimension {dim}, got shape {tuple(b.shape)}")
-    dtype = torch.promote_types(torch.promote_types(a.dtype, b.dtype), torch.float32)
     given = torch.promote_types(a.dtype, b.dtype)
-    a, b = (x.to(dtype).movedim(dim, 0) if x.dim() == b.dim() else x.to(dtype) for x in (a, b))
+    if x0 is not None:
+        given = torch.promote_types(given, x0.dtype)
+    dtype = torch.promote_types(given, torch.float32)
     try:
-        a = a.expand(torch.broadcast_shapes(a.shape, b.shape))  # type: ignore[no-untyped-call]
+        a = a.expand(b.shape)
     except RuntimeError:
-        raise ValueError(f"a: expected a shape that broadcasts to b's, got {tuple(a.shape)}") from None
-    if a.shape != b.shape:
-        raise ValueError(f"a: expected a shape that broadcasts to b's, got {tuple(a.shape)} for {tuple(b.shape)}")
+        raise ValueError(
+            f"a: expected a shape that broadcasts to b's, got {tuple(a.shape)} for {tuple(b.shape)}"
+        ) from None
+    a, b = (x.to(dtype).movedim(dim, 0) for x in (a, b))
     T, rest = b.shape[0], b.shape[1:]
     features = rest[-1] if rest else 1
     start = b.new_zeros(rest) if x0 is None else x0.to(dtype)

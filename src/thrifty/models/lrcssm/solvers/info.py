@@ -10,7 +10,16 @@ from torch import Tensor
 
 
 class ConvergenceError(RuntimeError):
-    """A solve did not converge, and ``strict=True`` forbids to go on in order."""
+    """A solve did not converge, and ``strict=True`` forbids to go on in order.
+
+    Example:
+        >>> from thrifty.models.lrcssm import LRCCell, newton_solve
+        >>> try:
+        ...     newton_solve(LRCCell(3, 16), torch.randn(2, 100, 3), max_iter=1, strict=True)
+        ... except ConvergenceError as error:
+        ...     print(str(error)[:47])
+        solve: 2 of 2 sequences did not converge within
+    """
 
 
 @dataclass(frozen=True)
@@ -24,6 +33,12 @@ class SolveInfo:
         converged: Whether the iteration converged by itself.
         fallback: Whether the rest was computed in order.
         errors: The update of every iteration, largest over the batch: the Newton trace.
+
+    Example:
+        >>> from thrifty.models.lrcssm import DiagonalRNN
+        >>> y, h, info = DiagonalRNN("gru", 3, 16)(torch.randn(2, 100, 3), return_info=True)
+        >>> info.solver, info.converged.tolist()
+        ('newton', [True, True])
     """
 
     solver: str

@@ -10,9 +10,8 @@ first step that is wrong: an iterate that has not converged is never returned as
 
 from __future__ import annotations
 
-import warnings
-from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from jaxtyping import Float, Num
@@ -21,10 +20,10 @@ from torch import Tensor, nn
 from thrifty.models.lrcssm.scans.affine import shifted
 from thrifty.models.lrcssm.solvers.adjoint import attach_gradient
 from thrifty.models.lrcssm.solvers.damped import filtered_means
-from thrifty.models.lrcssm.solvers.info import ConvergenceError, SolveInfo
+from thrifty.models.lrcssm.solvers.in_order import finish_in_order, in_order, warn_of_divergence, warn_of_fallback
+from thrifty.models.lrcssm.solvers.info import SolveInfo
+from thrifty.models.lrcssm.solvers.options import SolveOptions, Solver
 from thrifty.models.lrcssm.solvers.recurrence import Recurrence, apply_linear, linear_scan
-
-Solver = Literal["auto", "newton", "elk", "jacobi", "sequential"]
 
 #: Steps a chunk on a CPU: the iterates of a chunk stay in its cache. On other devices all steps are one chunk.
 CHUNK = 1024
@@ -34,43 +33,6 @@ LARGEST = 1e8
 
 #: Below so many steps it is quicker to take them in order than to linearise them (measured on a CPU).
 SHORT = 8
-
-
-@dataclass(frozen=True)
-class SolveOptions:
-    """How to solve.
-
-    Args:
-        solver: ``"newton"``; ``"elk"``, damped; ``"jacobi"``, without Jacobians; ``"sequential"``, in order;
-            ``"auto"``, the quickest of them for the cell and the device.
-        tol: Update, relative to max(1, max |x|) over time in every channel, at which a sequence stands still;
-            ``None``: 1e-4 in single and 1e-7 in double precision.
-        max_iter: Iterations at most; then it goes on in order.
-        chunk: Steps that are solved at once, each chunk from the exact end of the one before; ``None``: 1024 on a CPU,
-            else all.
-        sigma2: Of ``"elk"``: the smaller, the more damping.
-        strict: Raise where the solve would go on in order.
-
-    Raises:
-        ValueError: A setting is out of its range.
-    """
-
-    solver: Solver = "auto"
-    tol: float | None = None
-    max_iter: int = 100
-    chunk: int | None = None
-    sigma2: float = 1e8
-    strict: bool = False
-
-    def __post_init__(self) -> None:
-        if self.solver not in get_args(Solver):
-            raise ValueError(f"solver: expected one of {', '.join(get_args(Solver))}, got {self.solver!r}")
-        for name, value in (("tol", self.tol), ("sigma2", self.sigma2)):
-            if value is not None and not (isinstance(value, int | float) and value > 0):
-                raise ValueError(f"{name}: expected a number above 0, got {value!r}")
-        for name, count in (("max_iter", self.max_iter), ("chunk", self.chunk)):
-            if count is not None and not (isinstance(count, int) and count >= 1):
-                raise ValueError(f"{name}: expected a whole number of at least 1, got {count!r}")
 
 
 def newton_solve(
@@ -129,6 +91,7 @@ def solve(
     """Solve a recurrence and make the solution differentiable; without ``report`` the residual is not measured."""
     with torch.no_grad():
         x, info = _states(problem, x0.detach(), options, guess)
+        warn_of_fallback(info, options)
         if report:
             info = _measured(problem, x0, x, info)
     if torch.is_grad_enabled():
@@ -139,7 +102,7 @@ def solve(
 def _states(problem: Recurrence, x0: Tensor, options: SolveOptions, guess: Tensor | None) -> tuple[Tensor, SolveInfo]:
     solver = _choose(problem, x0, options.solver)
     if solver == "sequential":
-        return _in_order(problem, x0)
+        return in_order(problem, x0)
     if solver == "newton" and guess is None and (kernel := problem.tiled_for(x0)) is not None:
         return _in_tiles(problem, x0, kernel, options)
     T = problem.shape[1]
@@ -173,7 +136,7 @@ class _Found:
 
 def _iterate(problem: Recurrence, x0: Tensor, guess: Tensor, options: SolveOptions, solver: str) -> _Found:
     """Iterate until every sequence stands still; one that does is left alone while others go on."""
-    tol, still = _tolerance(options, x0), 64 * torch.finfo(x0.dtype).eps
+    tol, still = options.tolerance(x0), 64 * torch.finfo(x0.dtype).eps
     n = len(x0)
     counts = torch.zeros(n, dtype=torch.long, device=x0.device)
     found = _Found(guess.clone(), counts, torch.zeros_like(counts, dtype=torch.bool), [])
@@ -183,14 +146,22 @@ def _iterate(problem: Recurrence, x0: Tensor, guess: Tensor, options: SolveOptio
         xp = shifted(x, start)
         phi, J = part.phi_and_jacobian(xp) if solver != "jacobi" else (part.phi(xp), None)
         residual = _largest(phi - x)
-        new = _guarded(_update(problem, phi, J, xp, x, start, options, solver))
-        size = _largest(new)
-        error = (_largest(new - x) / size.clamp(min=1)).amax(1)
-        held = (size >= LARGEST).any(1)  # the guard is at work: these are not the recurrence's states
+        raw = _next(J, phi, xp, x, start, options.sigma2, solver)
+        new, size = _guarded(raw), _largest(raw)
+        error = (_largest(new - x) / _largest(new).clamp(min=1)).amax(1)
+        if solver != "newton" and bool((error <= tol).any()):
+            # A damped update is small because it is damped; how far the solution is, Newton's own update says.
+            exact = _guarded(_newton_update(*part.phi_and_jacobian(xp), xp, start))
+            error = torch.maximum(error, (_largest(exact - new) / _largest(new).clamp(min=1)).amax(1))
+        held = ~(size < LARGEST).all(1)  # the guard is at work (or NaN): these are not the recurrence's states
         done = (error <= tol) & ~held
         before.append(error)
-        if len(before) > 3:
+        if len(before) > 3 and solver == "newton":
             done |= (error > 0.5 * before.pop(0)) & (residual <= still * size).all(1) & ~held
+        if x0.is_complex() and bool(done.any()):
+            # Beside a pole one step may be so large that all others are small against it: each must fit its own.
+            gap = (part.phi(shifted(new, start)) - new).abs()
+            done &= (gap <= max(10 * tol, still) * new.abs().clamp(min=1)).flatten(1).all(1)
         found.errors.append(float(error.max()))
         found.n_iter[index] = count
         found.converged[index] = done
@@ -204,42 +175,31 @@ def _iterate(problem: Recurrence, x0: Tensor, guess: Tensor, options: SolveOptio
         else:
             x = new
     found.x[index] = x
-    _finish_in_order(problem, x0, found, index, tol, options)
+    finish_in_order(problem, x0, found.x, index, options, found.errors[-1])
     return found
 
 
 def _in_tiles(problem: Recurrence, x0: Tensor, kernel: int, options: SolveOptions) -> tuple[Tensor, SolveInfo]:
     """Solve by the GPU kernel, which iterates within tiles."""
-    tol = _tolerance(options, x0)
+    tol = options.tolerance(x0)
     x, n_iter, good = problem.run_tiled(x0, kernel, tol, options.max_iter)
     if not bool(good.all()):
-        found = _Found(x, n_iter, good, [float("nan")])
-        _finish_in_order(problem, x0, found, (~good).nonzero()[:, 0], tol, options)
+        finish_in_order(problem, x0, x, (~good).nonzero()[:, 0], options, float("nan"))
     return x, SolveInfo("newton (tiled)", n_iter, torch.zeros(len(x0), device=x0.device), good, ~good)
 
 
-def _tolerance(options: SolveOptions, x0: Tensor) -> float:
-    return options.tol or (1e-7 if x0.real.dtype == torch.float64 else 1e-4)
-
-
-def _update(
-    problem: Recurrence,
-    phi: Tensor,
-    J: Tensor | None,
-    xp: Tensor,
-    x: Tensor,
-    x0: Tensor,
-    options: SolveOptions,
-    solver: str,
-) -> Tensor:
+def _next(J: Tensor | None, phi: Tensor, xp: Tensor, x: Tensor, x0: Tensor, sigma2: float, solver: str) -> Tensor:
+    """Return the next iterate."""
     if J is None:
         return phi
-    if problem.dense and getattr(problem.cell, "quasi", False):
-        J = J.diagonal(dim1=-2, dim2=-1)
-    c = phi - apply_linear(J, xp)
     if solver == "elk":
-        return filtered_means(J, c, x, x0, options.sigma2)
-    return linear_scan(J, c, x0)
+        return filtered_means(J, phi - J * xp, x, x0, sigma2)
+    return _newton_update(phi, J.diagonal(dim1=-2, dim2=-1) if solver == "quasi" else J, xp, x0)
+
+
+def _newton_update(phi: Tensor, J: Tensor, xp: Tensor, x0: Tensor) -> Tensor:
+    """Return the solution of the recurrence that is linearised at ``xp``."""
+    return linear_scan(J, phi - apply_linear(J, xp), x0)
 
 
 def _guarded(x: Tensor) -> Tensor:
@@ -254,65 +214,19 @@ def _largest(x: Tensor) -> Tensor:
     return x.abs().amax(dim=1)
 
 
-def _finish_in_order(
-    problem: Recurrence, x0: Tensor, found: _Found, index: Tensor, tol: float, options: SolveOptions
-) -> None:
-    """Compute what did not converge in order, from its first step that is wrong."""
-    if options.strict:
-        raise ConvergenceError(
-            f"solve: {len(index)} of {len(x0)} sequences did not converge within max_iter={options.max_iter} "
-            f"(last relative update {found.errors[-1]:.2g}, tol {tol:g}); raise max_iter, use solver='sequential', "
-            "or a cell with rho"
-        )
-    warnings.warn(
-        f"{len(index)} of {len(x0)} sequences did not converge within {options.max_iter} iterations and were computed "
-        "in order from their first wrong step; a cell with rho converges in a few",
-        RuntimeWarning,
-        stacklevel=2,
-    )
-    for i in index.tolist():
-        row = torch.tensor([i], device=x0.device)
-        alone, x = problem.rows(row), found.x[row]
-        phi = alone.phi(shifted(x, x0[row]))
-        # At the first wrong step the one before is right, hence so is phi; x may be anything.
-        bad = ~((x - phi).abs() <= 64 * torch.finfo(x.dtype).eps * phi.abs().clamp(min=1))[0].all(1)
-        if not bool(bad.any()):
-            continue
-        first = int(bad.nonzero()[0, 0])
-        held = x[:, first - 1] if first else x0[row]
-        rest, _ = _in_order(alone.window(first, problem.shape[1]), held)
-        found.x[i, first:] = rest[0]
-
-
-def _in_order(problem: Recurrence, x0: Tensor) -> tuple[Tensor, SolveInfo]:
-    zeros = torch.zeros(len(x0), dtype=x0.real.dtype, device=x0.device)
-    kernel = problem.compiled_for(x0)
-    if kernel is not None:
-        return problem.run_compiled(x0, kernel), SolveInfo.in_order("sequential (compiled)", zeros)
-    states, x = [], x0
-    for t in range(problem.shape[1]):
-        x = problem.at(t, x)
-        states.append(x)
-    return torch.stack(states, dim=1), SolveInfo.in_order("sequential", zeros)
-
-
 def _measured(problem: Recurrence, x0: Tensor, x: Tensor, info: SolveInfo) -> SolveInfo:
     residual = _largest(x - problem.phi(shifted(x, x0))).amax(1)
-    finite = torch.isfinite(residual)
-    if not bool(finite.all()):
-        warnings.warn(
-            f"the states of {int((~finite).sum())} sequences are not finite: the recurrence itself diverges",
-            RuntimeWarning,
-            stacklevel=3,
-        )
-    return SolveInfo(info.solver, info.n_iter, residual, info.converged & finite, info.fallback, info.errors)
+    warn_of_divergence(residual)
+    return replace(info, residual=residual, converged=info.converged & torch.isfinite(residual))
 
 
-def _choose(problem: Recurrence, x0: Tensor, solver: Solver) -> Solver:
-    if problem.dense and solver in {"elk"}:
+def _choose(problem: Recurrence, x0: Tensor, solver: Solver) -> str:
+    if problem.dense and solver == "elk":
         raise ValueError("solver: 'elk' needs a diagonal Jacobian; expected 'newton' for a dense cell")
     if solver == "elk" and x0.is_complex():
         raise ValueError("solver: 'elk' filters real states; expected 'newton' for a complex cell")
+    if solver == "newton" and problem.dense and getattr(problem.cell, "quasi", False):
+        return "quasi"
     if solver != "auto":
         return solver
     if problem.compiled_for(x0) is not None or problem.shape[1] < SHORT:

@@ -1,4 +1,4 @@
-"""How long a layer takes by the length of its input, for the command line and the evidence."""
+"""How long a layer takes by the length of its input: what `thrifty lrcssm bench` prints."""
 
 from __future__ import annotations
 
