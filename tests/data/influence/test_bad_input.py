@@ -4,7 +4,7 @@ import pytest
 import torch
 from influence_ground import llama, pool, stepped
 
-from thrifty.data.influence import InfluenceDistillation, JVPEmbedding
+from thrifty.data.influence import InfluenceDistillation, JVPEmbedding, warm_up
 from thrifty.data.influence.examples import Examples
 from thrifty.data.influence.parameters import select_parameters
 
@@ -151,6 +151,8 @@ def test_a_wholly_padded_row_is_left_out():
         ({"order": 3}, "order"),
         ({"landmarks": "grid"}, "landmarks"),
         ({"damp": -1.0}, "damp"),
+        ({"damp": float("nan")}, "damp"),
+        ({"bandwidth": float("nan")}, "bandwidth"),
         ({"bandwidth": 0.0}, "bandwidth"),
         ({"num_check": -1}, "num_check"),
         ({"num_check": 3, "order": 2}, "num_check: at order=2 .* expected 0, got 3"),
@@ -162,6 +164,52 @@ def test_settings(model, settings, match):
         InfluenceDistillation(model, **settings)
 
 
+def test_embeddings_that_are_not_finite_name_the_example(model):
+    picker = InfluenceDistillation(model, **SETTINGS)
+    embeddings = picker.embed(ROWS)
+    embeddings[7, 0] = torch.nan
+    with pytest.raises(ValueError, match="train: the embedding of the example at index 7 is not finite"):
+        picker.score(ROWS, TARGET, embeddings=embeddings)
+
+
+def test_a_mask_with_a_hole_is_refused():
+    with pytest.raises(ValueError, match="the attention_mask at index 0 has a hole"):
+        Examples([{"input_ids": [3, 4, 5], "attention_mask": [1, 0, 1]}])
+
+
+@pytest.mark.parametrize(
+    ("rows", "match"),
+    [
+        ([{"input_ids": [3, 4], "labels": []}], r"expected numbers as labels at index 0, got \[\]"),
+        ([{"input_ids": [3, 4, 5], "labels": [3, 4]}], "has 3 tokens and 2 labels"),
+        ([{"input_ids": [3, 4], "labels": [3, 999]}], "has label 999, the model's vocabulary ends at 63"),
+    ],
+)
+def test_labels_that_do_not_fit(model, rows, match):
+    with pytest.raises(ValueError, match=match):
+        InfluenceDistillation(model, **SETTINGS).score(rows, TARGET)
+
+
+def test_fields_that_some_lack():
+    rows = Examples([{"input_ids": [3, 4], "token_type_ids": [0, 0]}, {"input_ids": [3, 4, 5]}])
+    with pytest.raises(ValueError, match="some lack token_type_ids"):
+        next(iter(rows.batches([0, 1], 2)))
+
+
+def test_k_is_checked_before_the_work(model):
+    rows = [{**row, "labels": [-100] * len(row["input_ids"])} if i < 2 else row for i, row in enumerate(ROWS)]
+    picker = InfluenceDistillation(model, progress=lambda *told: pytest.fail("work began"), **SETTINGS)
+    with pytest.raises(ValueError, match="k: expected 1 to 10, got 11: of 12 examples 2 have no label token"):
+        picker.select(rows, TARGET, 11)
+    with pytest.raises(TypeError, match="float"):
+        picker.select(rows, TARGET, 2.5)
+
+
+def test_warming_up_checks_token_ids(model):
+    with pytest.raises(ValueError, match="the model's vocabulary ends at 63"):
+        warm_up(model, [{"input_ids": [3, 99]}], steps=1)
+
+
 def test_aggregate(model):
     with pytest.raises(ValueError, match="aggregate"):
         InfluenceDistillation(model, **SETTINGS).select(ROWS, TARGET, 2, aggregate="max")
@@ -171,4 +219,4 @@ def test_the_library_prints_nothing(model, capsys):
     optimizer = stepped(llama(), ROWS)
     assert optimizer is not None
     InfluenceDistillation(model, **SETTINGS).select(ROWS, TARGET, 2)
-    assert capsys.readouterr().out == ""
+    assert capsys.readouterr() == ("", "")

@@ -58,6 +58,15 @@ def test_a_run_that_saves_nothing_says_so(folder, tmp_path, capsys):
     assert "every example is a landmark, so that nothing is saved" in capsys.readouterr().err
 
 
+def test_an_output_that_cannot_be_written_is_said_first(folder, tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    for out in (tmp_path, tmp_path / "file" / "o.jsonl"):
+        assert call(folder, "select", "-k", 5, "--out", out, "--force") == 2
+        said = capsys.readouterr().err
+        assert "cannot be written" in said
+        assert "backward passes" not in said
+
+
 def test_options(folder, tmp_path):
     out = tmp_path / "o.jsonl"
     base = ["-k", 5, "--out", out, "--num-landmarks", 10, "--force"]

@@ -76,8 +76,8 @@ CASES = {
     "SGD": (torch.optim.SGD, {"lr": 0.1}),
     "SGD, decay": (torch.optim.SGD, {"lr": 0.1, "weight_decay": 0.3}),
     "momentum": (torch.optim.SGD, {"lr": 0.1, "momentum": 0.8, "weight_decay": 0.1}),
-    "damped": (torch.optim.SGD, {"lr": 0.1, "momentum": 0.8, "dampening": 0.4}),
-    "Nesterov": (torch.optim.SGD, {"lr": 0.1, "momentum": 0.8, "nesterov": True}),
+    "damped": (torch.optim.SGD, {"lr": 0.1, "momentum": 0.8, "dampening": 0.4, "weight_decay": 0.2}),
+    "Nesterov": (torch.optim.SGD, {"lr": 0.1, "momentum": 0.8, "nesterov": True, "weight_decay": 0.2}),
     "ascent": (torch.optim.SGD, {"lr": 0.1, "maximize": True, "weight_decay": 0.2}),
 }
 
@@ -127,6 +127,17 @@ def test_adam_steps_exactly_once_the_second_moment_is_advanced(case):
     before = p.detach().clone()
     optimizer.step()
     assert torch.allclose(p - before, -found.lr * (found.a["p"] * p.grad + found.b["p"]), atol=1e-10, rtol=0)
+
+
+@pytest.mark.parametrize("kind", [torch.optim.Adam, torch.optim.AdamW])
+def test_groups_saved_before_there_was_a_flag_go_by_the_class(kind):
+    p = nn.Parameter(torch.randn(5, generator=torch.Generator().manual_seed(0)).double())
+    optimizer = kind([p], lr=1e-2, weight_decay=0.5)
+    p.grad = torch.ones(5).double()
+    optimizer.step()
+    new = optimizer_coefficients(optimizer, {"p": p})
+    del optimizer.param_groups[0]["decoupled_weight_decay"]
+    assert torch.equal(optimizer_coefficients(optimizer, {"p": p}).b["p"], new.b["p"])
 
 
 def test_freezing_the_second_moment_costs_less_and_less():

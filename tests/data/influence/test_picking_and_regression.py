@@ -48,6 +48,18 @@ def test_the_fixed_order_and_what_may_not_be_chosen():
         round_robin(scores, 3)
 
 
+def test_whole_numbers_are_ordered_and_what_is_no_number_is_refused():
+    assert round_robin(np.array([[0], [5], [3]], dtype=np.uint8), 2).tolist() == [1, 2]
+    assert round_robin(torch.tensor([[0.0], [5.0], [3.0]], dtype=torch.bfloat16), 2).tolist() == [1, 2]
+    for wrong in (np.nan, np.inf):
+        with pytest.raises(ValueError, match="scores: expected finite numbers"):
+            round_robin(np.array([[wrong], [1.0]]), 1)
+    with pytest.raises(ValueError, match="at least one column"):
+        round_robin(np.zeros((3, 0)), 1)
+    with pytest.raises(TypeError):
+        round_robin(np.zeros((3, 1)), 1.5)
+
+
 def test_many_are_chosen_quickly():
     scores = np.random.default_rng(0).standard_normal((50_000, 50), dtype=np.float32)
     began = time.perf_counter()
@@ -142,6 +154,8 @@ def test_bad_input():
         fit_kernel_ridge(torch.ones(5, 3), torch.ones(4, 1))
     with pytest.raises(ValueError, match="between 0 and 4, got 7"):
         given([7], np.arange(5), 5)
+    with pytest.raises(ValueError, match="whole numbers"):
+        given([0.9, 1.7], np.arange(5), 5)
     with pytest.raises(ValueError, match="1 repetitions"):
         given([1, 1], np.arange(5), 5)
     with pytest.raises(ValueError, match="examples at 2 have no label token"):

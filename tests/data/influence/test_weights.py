@@ -142,3 +142,14 @@ def test_bad_input():
         sparse_simplex_weights(tensor(1, torch.nan), 1)
     with pytest.raises(ValueError, match="eta"):
         sparse_simplex_weights(tensor(1, 2), 1, torch.eye(2))
+    with pytest.raises(ValueError, match="eta"):
+        sparse_simplex_weights(tensor(1, 2), 1, torch.eye(2), -0.1)
+    with pytest.raises(ValueError, match="Q: expected a finite matrix, 2 × 2"):
+        sparse_simplex_weights(tensor(1, 2), 1, torch.full((2, 2), torch.nan), 0.1)
+
+
+def test_only_the_symmetric_part_of_a_quadratic_counts():
+    Q, p = random_quadratic(8)
+    A = torch.triu(torch.ones(8, 8, dtype=torch.float64), 1)
+    lopsided = sparse_simplex_weights(p, 3, Q + A - A.T, 0.3)
+    assert lopsided.w.numpy() == pytest.approx(sparse_simplex_weights(p, 3, Q, 0.3).w.numpy(), abs=1e-9)

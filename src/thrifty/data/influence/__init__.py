@@ -4,11 +4,10 @@ from thrifty.data.influence.coefficients import StepCoefficients, optimizer_coef
 from thrifty.data.influence.config import InfluenceConfig
 from thrifty.data.influence.corpus import CorpusScorer, score_corpus
 from thrifty.data.influence.embeddings import JVPEmbedding
+from thrifty.data.influence.less import Checkpoint, less_selection
 from thrifty.data.influence.results import ScoreResult, SelectionResult, load_result
 from thrifty.data.influence.rivals import (
-    Checkpoint,
     length_matched_selection,
-    less_selection,
     mid_perplexity_selection,
     random_selection,
     rds_embeddings,

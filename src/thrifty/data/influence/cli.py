@@ -75,6 +75,9 @@ def select(
     """Write the k examples of a pool that would lower the loss of the target most; the cost is printed first."""
     if os.environ.get("RANK", "0") == "0" and out.exists() and not force:
         raise FileExistsError(f"--out: {out} already exists; choose another path, or use --force to replace it")
+    place = _first_there(out.parent)
+    if out.is_dir() or not place.is_dir() or not os.access(place, os.W_OK):
+        raise OSError(f"--out: {out} cannot be written: expected the path of a file, in a folder that may be written")
     if method not in METHODS:
         raise ValueError(f"--method: expected one of {', '.join(METHODS)}, got {method!r}")
     from thrifty.data.influence.embeddings import JVPEmbedding
@@ -159,3 +162,8 @@ def report(
     }  # fmt: skip
     if job.is_main():
         typer.echo(json.dumps(found) if as_json else f"propagation is {quality.verdict} ({quality.how})")
+
+
+def _first_there(folder: Path) -> Path:
+    """Return the nearest folder above that exists; those below it would be made."""
+    return folder if folder.exists() else _first_there(folder.parent)

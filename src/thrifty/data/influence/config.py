@@ -63,9 +63,9 @@ class InfluenceConfig:
                 raise ValueError(f"{name}: expected at least 1, got {getattr(self, name)}")
         if self.num_check < 0:
             raise ValueError(f"num_check: expected at least 0, got {self.num_check}")
-        if self.damp < 0:
+        if not self.damp >= 0:  # NaN, too
             raise ValueError(f"damp: expected at least 0, got {self.damp}")
-        if self.bandwidth != "median" and float(self.bandwidth) <= 0:
+        if self.bandwidth != "median" and not float(self.bandwidth) > 0:
             raise ValueError(f"bandwidth: expected 'median' or a number above 0, got {self.bandwidth}")
         _one_of("projection", self.projection, ("srht", "rademacher", None))
         _one_of("kernel", self.kernel, ("rbf", "linear"))
@@ -91,11 +91,13 @@ class InfluenceConfig:
             ValueError: It is of another schema, has an unknown key, or named something that JSON does not carry.
         """
         found = json.loads(text)
-        if found.pop("schema", None) != SCHEMA:
+        if not isinstance(found, dict) or found.pop("schema", None) != SCHEMA:
             raise ValueError(f"config: expected schema {SCHEMA}")
         if unknown := sorted(set(found) - {item.name for item in fields(cls)}):
             raise ValueError(f"config: unknown keys {', '.join(unknown)}")
         embedding = found.pop("embedding", {})
+        if not isinstance(embedding, dict):
+            raise ValueError(f"config: expected the settings of the embedding, got {embedding!r}")
         if embedding.pop("embed_fn", None) or found.get("landmarks") == "given":
             raise ValueError("config: it was made with a function or indices of the user's; give them again in code")
         return cls(embedding=JVPEmbedding(**embedding), **found)

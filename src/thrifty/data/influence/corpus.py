@@ -22,11 +22,12 @@ from thrifty._common.files import write_whole
 from thrifty.data.influence.config import InfluenceConfig
 from thrifty.data.influence.embeddings import Embedder
 from thrifty.data.influence.examples import Examples
+from thrifty.data.influence.identity import model_digest
 from thrifty.data.influence.losses import is_causal
 from thrifty.data.influence.regression import KernelRidge
 from thrifty.data.influence.results import ScoreResult
 from thrifty.data.influence.sharding import by_index
-from thrifty.data.influence.stores import StaleStoreError, tensors_digest
+from thrifty.data.influence.stores import StaleStoreError
 
 SCHEMA = 1
 
@@ -61,7 +62,7 @@ class CorpusScorer:
         self.regression = regression
         self._embedder = Embedder(model, config.embedding, config.seed)
         self._causal = is_causal(model)
-        self._digest = tensors_digest(model.named_parameters())
+        self._digest = model_digest(model)
 
     @classmethod
     def from_result(cls, model: nn.Module, config: InfluenceConfig, scored: ScoreResult) -> CorpusScorer:

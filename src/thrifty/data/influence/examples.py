@@ -78,6 +78,8 @@ class Examples:
         if not isinstance(row, Mapping):
             raise TypeError(f"{self.name}: expected dictionaries, got {type(row).__name__} at index {index}")
         out = {name: _tensor(value) for name, value in row.items() if _is_numeric(value)}
+        if "labels" in row and "labels" not in out and row["labels"] is not None:
+            raise ValueError(f"{self.name}: expected numbers as labels at index {index}, got {row['labels']!r}")
         if "labels" not in out and "label" in out:  # as data sets call it, and collators rename it
             out["labels"] = out.pop("label")
         if "input_ids" not in out and not any(value.dim() > 1 for value in out.values()):
@@ -85,7 +87,7 @@ class Examples:
                 f"{self.name}: expected input_ids (or pixel_values) at index {index}, got {', '.join(row)}; "
                 "tokenise first, for instance with thrifty.data.influence.tokenize_examples"
             )
-        return self._trimmed(out) if "input_ids" in out else out
+        return self._trimmed(out, index) if "input_ids" in out else out
 
     def batches(self, indices: Sequence[int] | np.ndarray, batch_size: int) -> Iterator[tuple[np.ndarray, Batch]]:
         """Yield (indices, batch), examples of like length together."""
@@ -98,6 +100,11 @@ class Examples:
     def collate(self, rows: Sequence[Batch]) -> Batch:
         """Pad rows on the right and stack them."""
         batch: Batch = {}
+        fields = [set(row) for row in rows]
+        if odd := set.union(*fields) - set.intersection(*fields):
+            raise ValueError(
+                f"{self.name}: expected the same fields in every example, some lack {', '.join(sorted(odd))}"
+            )
         for name in rows[0]:
             values = [row[name] for row in rows]
             if values[0].dim() == 1:
@@ -110,7 +117,7 @@ class Examples:
             batch["attention_mask"] = (torch.arange(batch["input_ids"].shape[1]) < lengths[:, None]).long()
         return batch
 
-    def _trimmed(self, row: Batch) -> Batch:
+    def _trimmed(self, row: Batch, index: int) -> Batch:
         """Cut padding off and complete what a causal model expects."""
         ids = row["input_ids"]
         mask = row.pop("attention_mask", None)
@@ -120,6 +127,11 @@ class Examples:
                 return {name: value[:1] if _is_sequence(value, {"input_ids": ids}) else value
                         for name, value in row.items()} | {"labels": torch.tensor([-100])}  # fmt: skip
             first, last = int(attended[0]), int(attended[-1]) + 1
+            if mask.dim() != 1 or last - first != len(attended):
+                raise ValueError(
+                    f"{self.name}: the attention_mask at index {index} has a hole; expected ones in a row, with zeros "
+                    "before or behind them alone (several texts packed together are not told apart)"
+                )
             row = {
                 name: value[first:last] if value.dim() == 1 and len(value) == len(ids) else value
                 for name, value in row.items()
@@ -143,7 +155,7 @@ class Examples:
         return int((labels[1 if self.causal else 0 :] != -100).sum())
 
     def _check(self, index: int, row: Batch) -> None:
-        ids = row.get("input_ids")
+        ids, labels = row.get("input_ids"), row.get("labels")
         if ids is None:
             return
         if not len(ids):
@@ -153,6 +165,17 @@ class Examples:
                 f"{self.name}: the example at index {index} has token id {int(ids.max())}, the model's vocabulary ends "
                 f"at {self.vocabulary - 1}; was it tokenised for another model?"
             )
+        if self.causal and labels is not None and labels.dim() == 1:
+            self._check_labels(index, len(ids), labels)
+
+    def _check_labels(self, index: int, tokens: int, labels: Tensor) -> None:
+        where = f"{self.name}: the example at index {index} has"
+        if len(labels) != tokens:
+            raise ValueError(
+                f"{where} {tokens} tokens and {len(labels)} labels; expected one a token, -100 where it does not count"
+            )
+        if self.vocabulary is not None and int(labels.max()) >= self.vocabulary:
+            raise ValueError(f"{where} label {int(labels.max())}, the model's vocabulary ends at {self.vocabulary - 1}")
 
 
 def _is_sequence(value: Tensor, row: Mapping[str, Tensor]) -> bool:

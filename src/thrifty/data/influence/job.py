@@ -13,9 +13,8 @@ from torch import distributed as dist
 
 from thrifty._common.extras import require
 from thrifty.data.influence import cost
+from thrifty.data.influence.less import Checkpoint, less_selection
 from thrifty.data.influence.rivals import (
-    Checkpoint,
-    less_selection,
     mid_perplexity_selection,
     random_selection,
     rds_plus_selection,

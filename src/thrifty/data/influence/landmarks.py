@@ -80,7 +80,10 @@ def given(indices: Any, valid: Int[np.ndarray, " n"], size: int) -> Int[np.ndarr
     Raises:
         ValueError: An index is out of range or repeated, or has no label token.
     """
-    chosen = np.asarray(indices if not isinstance(indices, Tensor) else indices.cpu()).astype(np.int64).reshape(-1)
+    chosen = np.asarray(indices if not isinstance(indices, Tensor) else indices.cpu()).reshape(-1)
+    if chosen.dtype.kind not in "iu":
+        raise ValueError(f"landmarks: expected whole numbers, got {chosen.dtype}")
+    chosen = chosen.astype(np.int64)
     if not len(chosen) or chosen.min() < 0 or chosen.max() >= size:
         raise ValueError(f"landmarks: expected indices between 0 and {size - 1}, got {_some(chosen)}")
     if len(np.unique(chosen)) < len(chosen):

@@ -89,6 +89,14 @@ def backbone(model: nn.Module) -> nn.Module:
     return found if isinstance(found, nn.Module) else inner
 
 
+def vocabulary_size(model: nn.Module) -> int | None:
+    """Return how many token ids a model knows; ``None`` where it takes none."""
+    inner: Any = without_wrappers(model)
+    table = inner.get_input_embeddings() if hasattr(inner, "get_input_embeddings") else None
+    size: int | None = getattr(table, "num_embeddings", None)
+    return size
+
+
 def block_list(network: nn.Module, blocks: str | None = None) -> tuple[str, nn.ModuleList]:
     """Find the list of blocks in a backbone.
 

@@ -7,6 +7,7 @@ RDS+ visits the targets in a fixed order).
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from operator import index
 
 import numpy as np
 import torch
@@ -29,14 +30,18 @@ def round_robin(
         Rows, in the order in which they were taken.
 
     Raises:
-        ValueError: Fewer than ``k`` rows may be chosen.
+        ValueError: Fewer than ``k`` rows may be chosen, or a score is NaN or inf.
 
     Example:
         >>> round_robin(np.array([[0.1, 0.9], [0.8, 0.7], [0.3, 0.2]]), 2, seed=None)
         array([1, 0])
     """
-    table = _as_array(scores)
+    table, k = _as_array(scores), index(k)
     n, m = table.shape
+    if not m:
+        raise ValueError("scores: expected at least one column, got none")
+    if np.isnan(table).any() or np.isposinf(table).any():
+        raise ValueError("scores: expected finite numbers, or -inf for what may not be chosen; got NaN or inf")
     usable = np.isfinite(table).any(axis=1)
     if not 1 <= k <= int(usable.sum()):
         raise ValueError(f"k: expected 1 to {int(usable.sum())} (examples that may be chosen), got {k}")
@@ -88,7 +93,7 @@ def by_group(scores: Float[Tensor, "n m"], groups: Sequence[Hashable]) -> tuple[
     names = list(dict.fromkeys(groups))
     member = torch.tensor([[float(group == name) for name in names] for group in groups])
     weights = member / member.sum(0)
-    out = torch.nan_to_num(scores.float(), neginf=0.0) @ weights.to(scores.device)
+    out = torch.where(torch.isneginf(scores), 0.0, scores.float()) @ weights.to(scores.device)
     return out.masked_fill(torch.isneginf(scores).any(1, keepdim=True), -torch.inf), names
 
 
@@ -117,4 +122,7 @@ def _best(column: NDArray[np.floating], depth: int) -> NDArray[np.intp]:
 
 
 def _as_array(scores: Tensor | NDArray[np.floating]) -> NDArray[np.floating]:
-    return scores.detach().cpu().numpy() if isinstance(scores, Tensor) else np.asarray(scores)
+    table = scores.detach().cpu() if isinstance(scores, Tensor) else np.asarray(scores)
+    if isinstance(table, Tensor):
+        return (table if table.dtype in (torch.float32, torch.float64) else table.double()).numpy()
+    return table if table.dtype.kind == "f" else table.astype(np.float64)

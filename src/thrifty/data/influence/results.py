@@ -84,6 +84,8 @@ class SelectionResult:
             FileExistsError: There is a result already, and ``force`` is False.
         """
         folder = Path(folder)
+        if (folder / "selection.json").exists() and not force:
+            raise FileExistsError(f"folder: {folder} holds a selection already; choose another, or use force=True")
         numbers = {
             "indices": torch.from_numpy(np.ascontiguousarray(self.indices, dtype=np.int64)),
             "weights": torch.from_numpy(np.ascontiguousarray(self.weights, dtype=np.float32)),
@@ -111,8 +113,8 @@ def load_result(folder: str | os.PathLike[str]) -> SelectionResult:
     """
     folder = Path(folder)
     found = json.loads((folder / "selection.json").read_text())
-    if found.get("schema") != SCHEMA:
-        raise ValueError(f"folder: expected schema {SCHEMA} in {folder}, got {found.get('schema')!r}")
+    if not isinstance(found, dict) or found.get("schema") != SCHEMA:
+        raise ValueError(f"folder: expected a selection of schema {SCHEMA} in {folder}, got {str(found)[:60]}")
     numbers = load_file(folder / "selection.safetensors")
     if len({len(value) for value in numbers.values()}) != 1 or set(numbers) != {"indices", "weights", "scores"}:
         raise ValueError(f"folder: the numbers in {folder} do not fit together")

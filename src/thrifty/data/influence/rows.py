@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -23,6 +24,7 @@ from thrifty.data.influence.embeddings import Embedder
 from thrifty.data.influence.examples import Examples
 from thrifty.data.influence.features import GradientFeatures
 from thrifty.data.influence.gradients import ExampleGradients, iterate_gradients
+from thrifty.data.influence.identity import function_digest, model_digest
 from thrifty.data.influence.losses import LossFn
 from thrifty.data.influence.parameters import without_wrappers
 from thrifty.data.influence.sharding import Rows, Shard, assemble, by_index
@@ -77,9 +79,13 @@ class ModelRows:
 
         key = None
         if self.store is not None:
-            settings = {"embedding": config.embedding.settings(), "seed": config.seed}
+            settings: dict[str, Any] = {"embedding": config.embedding.settings(), "seed": config.seed}
+            if config.embedding.embed_fn is not None:
+                settings["embed_fn"] = function_digest(config.embedding.embed_fn, "embed_fn")
             key = {"model": self._model_digest, "data": pool.digest, "settings": settings_digest(settings)}
-        return self._filled(pieces_of(np.arange(len(pool)), pool.lengths), rows, "embeddings", "embeddings", key)
+        return _finite(
+            self._filled(pieces_of(np.arange(len(pool)), pool.lengths), rows, "embeddings", "embeddings", key), pool
+        )
 
     def given(self, embeddings: Tensor, pool: Examples) -> Rows:
         """Take this process's share of embeddings that there are already."""
@@ -88,7 +94,8 @@ class ModelRows:
                 f"embeddings: expected one row a pool example ({len(pool)}), got shape {tuple(embeddings.shape)}"
             )
         pieces = pieces_of(np.arange(len(pool)), pool.lengths)
-        return [(piece, embeddings[torch.from_numpy(piece)]) for i, piece in enumerate(pieces) if self.shard.owns(i)]
+        mine = [(piece, embeddings[torch.from_numpy(piece)]) for i, piece in enumerate(pieces) if self.shard.owns(i)]
+        return _finite(mine, pool)
 
     def source(self, pool: Examples, rows: np.ndarray, *, keep: bool = True) -> Float[Tensor, "l g"]:
         """Return gradient features of pool examples, from all processes."""
@@ -148,7 +155,7 @@ class ModelRows:
 
     @cached_property
     def _model_digest(self) -> str:
-        return tensors_digest(self.model.named_parameters())
+        return model_digest(self.model)
 
     @cached_property
     def _optimizer_digest(self) -> str:
@@ -161,12 +168,23 @@ class ModelRows:
         settings = {
             "params": list(self.parameters), "mask_numel": config.mask_numel, "grad_dim": config.grad_dim,
             "projection": config.projection, "seed": config.seed, "order": config.order, "hessian": config.hessian,
-            "loss": getattr(self.loss_fn, "__qualname__", type(self.loss_fn).__name__),
+            "loss": function_digest(self.loss_fn, "loss_fn"),
         }  # fmt: skip
         return {
             "model": self._model_digest, "data": examples.digest, "settings": settings_digest(settings),
             "optimizer": self._optimizer_digest,
         }  # fmt: skip
+
+
+def _finite(mine: Rows, pool: Examples) -> Rows:
+    for indices, values in mine:
+        broken = ~torch.isfinite(values).all(1).numpy() & (pool.supervised[indices] > 0)
+        if broken.any():
+            raise ValueError(
+                f"{pool.name}: the embedding of the example at index {int(indices[broken][0])} is not finite (NaN or "
+                "inf); leave it out, or compute in float32"
+            )
+    return mine
 
 
 def _of(what: str, digest: str) -> str:

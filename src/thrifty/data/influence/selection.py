@@ -42,7 +42,8 @@ def sum_checkpoints(results: Sequence[ScoreResult]) -> ScoreResult:
         raise ValueError("results: expected at least one checkpoint, got none")
     if len({(tuple(r.scores.shape), r.quadratic is None) for r in results}) > 1:
         raise ValueError("results: expected the same pool, targets and order at every checkpoint")
-    total = sum(r.lr for r in results)
+    if not (total := sum(r.lr for r in results)) > 0:
+        raise ValueError("results: expected learning rates above 0, got none")
     quadratic = None
     if results[0].quadratic is not None:
         quadratic = joined([r.quadratic.scaled(r.lr / total) for r in results if r.quadratic is not None])

@@ -10,7 +10,7 @@ import logging
 import os
 import warnings
 from collections.abc import Hashable, Sequence
-from dataclasses import asdict
+from operator import index
 from pathlib import Path
 from typing import Any, Literal
 
@@ -28,7 +28,7 @@ from thrifty.data.influence.examples import Examples
 from thrifty.data.influence.features import GradientFeatures
 from thrifty.data.influence.gradients import ExampleGradients
 from thrifty.data.influence.losses import LossFn, default_loss, is_causal
-from thrifty.data.influence.parameters import ParamFilter, select_parameters, without_wrappers
+from thrifty.data.influence.parameters import ParamFilter, select_parameters, vocabulary_size
 from thrifty.data.influence.regression import FitReport, KernelRidge, fit_kernel_ridge, quality
 from thrifty.data.influence.results import ScoreResult, SelectionResult
 from thrifty.data.influence.rows import ModelRows
@@ -47,7 +47,8 @@ class InfluenceDistillation:
     Args:
         model: A Hugging Face model (causal, encoder with a head, encoder-decoder, images), with or without adapters; it
             is not changed. Warm it up first: see :func:`thrifty.data.influence.warm_up`.
-        optimizer: The one that warmed it up: SGD, Adam or AdamW; ``None`` for plain gradient descent.
+        optimizer: The one that warmed it up: SGD, Adam or AdamW; ``None`` for plain gradient descent. Its state is read
+            here: after further steps build another selector.
         loss_fn: Model outputs and batch to one loss an example; ``None`` for the loss of the model's head.
         store: Folder in which rows are kept; a run that was killed goes on from there.
         store_dtype: Of the rows in it (``torch.bfloat16`` halves it).
@@ -216,9 +217,13 @@ class InfluenceDistillation:
         Raises:
             ValueError: ``k`` is below 1 or above what may be chosen, or what :meth:`score` raises.
         """
-        pool = self._examples(train, "train")
+        pool, k = self._examples(train, "train"), index(k)
         if not 1 <= k <= len(pool):
             raise ValueError(f"k: expected 1 to {len(pool)} (the pool's size), got {k}")
+        if k > (usable := len(pool.valid)):
+            raise ValueError(
+                f"k: expected 1 to {usable}, got {k}: of {len(pool)} examples {len(pool) - usable} have no label token"
+            )
         if self.config.order == 2 and (aggregate != "mean" or groups is not None):
             raise ValueError(
                 'aggregate: at order=2 examples are weighed together, so that it must be "mean", no groups'
@@ -273,20 +278,13 @@ class InfluenceDistillation:
     ) -> ScoreResult:  # fmt: skip
         excluded = np.flatnonzero(pool.supervised == 0)
         scores[torch.from_numpy(excluded)] = -torch.inf
-        if report.how != "exact" and report.correlation < 0.3:
-            _log.warning("propagation is %s", report.verdict)
-        _log.info("scored %d examples: %s", len(pool), asdict(report))
+        _log.info("scored %d examples; propagation is %s", len(pool), report.verdict)
         return ScoreResult(scores, rows, report, regression, excluded, passes, self.coefficients.lr, quadratic)
 
     def _examples(self, dataset: Any, name: str) -> Examples:
         if isinstance(dataset, Examples):
             return dataset
-        vocabulary = None
-        inner: Any = without_wrappers(self.model)
-        if hasattr(inner, "get_input_embeddings"):
-            table = inner.get_input_embeddings()
-            vocabulary = getattr(table, "num_embeddings", None)
-        return Examples(dataset, name, self._causal, vocabulary)
+        return Examples(dataset, name, self._causal, vocabulary_size(self.model))
 
 
 def _check(pool: Examples, aim: Examples) -> None:

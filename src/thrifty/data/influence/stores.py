@@ -120,7 +120,11 @@ def _open(folder: Path, key: Mapping[str, str], dtype: torch.dtype) -> Path:
     if not manifest.exists():
         with suppress(FileExistsError):  # another process was faster
             write_whole(manifest, json.dumps(wanted, indent=1))
-    found = json.loads(manifest.read_text())
+    try:
+        found = json.loads(manifest.read_text())
+        found.get("key", {}).get("model")
+    except (ValueError, AttributeError) as error:
+        raise ValueError(f"store: {manifest} is damaged ({error}); remove its folder") from error
     if found != wanted:
         other = [name for name in wanted["key"] if found.get("key", {}).get(name) != wanted["key"][name]]
         other += [name for name in ("schema", "dtype") if found.get(name) != wanted[name]]
@@ -136,6 +140,6 @@ def _read(path: Path, count: int) -> Tensor:
         rows = load_file(path)["rows"]
     except (SafetensorError, KeyError, OSError) as error:
         raise ValueError(f"store: {path} is damaged ({error}); remove it, and it is computed again") from error
-    if len(rows) != count:
-        raise ValueError(f"store: {path} holds {len(rows)} rows where {count} belong; remove it")
+    if rows.dim() != 2 or len(rows) != count:
+        raise ValueError(f"store: {path} holds rows of shape {tuple(rows.shape)} where {count} belong; remove it")
     return rows

@@ -70,6 +70,8 @@ def read_rows(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
 
 def _one(index: int, row: Mapping[str, Any], tokenizer: Any, max_length: int) -> dict[str, Any]:
     if "input_ids" in row:
+        if not isinstance(row["input_ids"], list) or not row["input_ids"]:
+            raise ValueError(f"row {index}: expected input_ids as a list of token ids, got {row['input_ids']!r}")
         return {name: row[name][:max_length] for name in ("input_ids", "labels", "attention_mask") if name in row}
     end = [] if tokenizer.eos_token_id is None else [tokenizer.eos_token_id]
     if isinstance(row.get("messages"), list):

@@ -18,6 +18,7 @@ from torch.optim import AdamW, Optimizer
 from thrifty._common.extras import require
 from thrifty.data.influence.examples import Examples
 from thrifty.data.influence.losses import LossFn, call_model, default_loss, is_causal, to_device
+from thrifty.data.influence.parameters import vocabulary_size
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,7 @@ def warm_up(
     """
     if steps is not None and steps < 1:
         raise ValueError(f"steps: expected at least 1, got {steps}")
-    pool = Examples(train, "train", is_causal(model))
+    pool = Examples(train, "train", is_causal(model), vocabulary_size(model))
     usable = pool.valid
     if not len(usable):
         raise ValueError("train: no example has a label token that counts (all are -100)")

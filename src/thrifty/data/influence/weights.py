@@ -201,9 +201,12 @@ def sparse_simplex_weights(
     if not 1 <= k <= int(allowed.sum()):
         raise ValueError(f"k: expected 1 to {int(allowed.sum())} (examples that may be chosen), got {k}")
     if Q is not None and not isinstance(Q, Quadratic):
-        if eta is None:
-            raise ValueError("eta: a matrix Q needs the learning rate")
-        Q = Quadratic(eta * torch.as_tensor(Q).double())
+        if eta is None or not eta >= 0:
+            raise ValueError(f"eta: a matrix Q needs the learning rate, at least 0; got {eta}")
+        Q = torch.as_tensor(Q).double()
+        if Q.shape != (len(p), len(p)) or not bool(torch.isfinite(Q).all()):
+            raise ValueError(f"Q: expected a finite matrix, {len(p)} × {len(p)}, got shape {tuple(Q.shape)}")
+        Q = Quadratic(eta * (Q + Q.T) / 2)  # wᵀQw sees no more of it
     if not bool(allowed.all()):
         rows = allowed.nonzero().squeeze(1)
         # n stays that of the whole pool: it is the sum of the weights, and it scales λ.

@@ -18,8 +18,8 @@ from thrifty.data.influence.evidence.speed import Gate
 #: Standard deviation, between seeds of the tuning split, of (our loss - RDS+'s): ``tuning.tune``.
 SPREAD = 0.023
 
-#: What quick mode cuts: pre-training and the test set.
-QUICK: dict[str, Any] = {"test": 120, "pretrain": 100, "pretrain_batch": 16}
+#: What quick mode cuts: the pool (and landmarks with it), the test set, pre-training.
+QUICK: dict[str, Any] = {"pool": 200, "landmarks": 80, "test": 120, "pretrain": 100, "pretrain_batch": 16}
 
 #: Numbers of landmarks at which the correlation is read.
 COUNTS = (64, 128, 256)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -96,7 +96,7 @@ def score(scene: Scene, *, exactly: bool = True) -> Scores:
 
 
 def selections(scene: Scene, scores: Scores) -> dict[str, SelectionResult]:
-    """Return what each contender chooses; those that need every gradient only where the exact scores are there."""
+    """Return what each contender chooses; in quick mode those that it has no time for stay out."""
     every: dict[str, SelectionResult] = {}
     if scores.exact is not None:
         every[EXACT] = choose(scores.exact, scene.k, seed=scene.seed)
@@ -104,10 +104,10 @@ def selections(scene: Scene, scores: Scores) -> dict[str, SelectionResult]:
             [Checkpoint(scene.model, scene.optimizer)], scene.pool, scene.target, scene.k, params="mlp-out",
             batch_size=scene.settings.get("batch_size", 16), seed=scene.seed,
         )  # fmt: skip
+        every[MIDDLE] = mid_perplexity_selection(scene.model, scene.pool, scene.k)
     return every | {
         OURS: choose(scores.ours, scene.k, seed=scene.seed),
         RDS: rds_plus_selection(scene.model, scene.pool, scene.target, scene.k),
-        MIDDLE: mid_perplexity_selection(scene.model, scene.pool, scene.k),
         RANDOM: random_selection(scene.pool, scene.k, seed=scene.seed),
     }
 
@@ -150,16 +150,24 @@ def propagation(scene: Scene, scores: Scores) -> tuple[float, float]:
     return quality(truth, scores.ours.scores[rest], "").correlation, quality(truth, theirs, "").correlation
 
 
+def spread(scene: Scene, scores: Scores, count: int) -> tuple[torch.Tensor, float]:
+    """Spread the exact scores of so many landmarks; return all, and their correlation with the exact ones off those."""
+    exact, rng = _exact(scores), np.random.default_rng(scene.seed)
+    at = np.sort(rng.choice(len(scene.pool), count, replace=False))
+    rest = np.setdiff1d(np.arange(len(scene.pool)), at)
+    found = fit_kernel_ridge(scores.embeddings[at], exact[at]).predict(scores.embeddings)
+    return found, quality(exact[rest], found[rest], "").correlation
+
+
 def rising(scene: Scene, scores: Scores, counts: tuple[int, ...]) -> list[float]:
-    """Return the correlation for several numbers of landmarks, from the exact scores that are there."""
-    found, exact = [], _exact(scores)
-    for count in counts:
-        rng = np.random.default_rng(scene.seed)
-        at = np.sort(rng.choice(len(scene.pool), count, replace=False))
-        rest = np.setdiff1d(np.arange(len(scene.pool)), at)
-        fit = fit_kernel_ridge(scores.embeddings[at], exact[at])
-        found.append(quality(exact[rest], fit.predict(scores.embeddings[rest]), "").correlation)
-    return found
+    """Return the correlation for several numbers of landmarks."""
+    return [spread(scene, scores, count)[1] for count in counts]
+
+
+def loss_with(scene: Scene, scores: Scores, count: int) -> float:
+    """Return the test loss of our choice with another number of landmarks."""
+    chosen = choose(replace(scores.ours, scores=spread(scene, scores, count)[0]), scene.k, seed=scene.seed)
+    return _tuned_loss(scene, chosen, scene.lr[OURS], weighted=False)
 
 
 def _exact(scores: Scores) -> torch.Tensor:

@@ -17,7 +17,7 @@ from thrifty.data.influence.evidence.comparison import CONTENDERS, EXACT, OURS, 
 #: Seeds below which an interval of the mean says nothing.
 FEWEST = 3
 
-#: The propagation is read with so many times the landmarks, too.
+#: The propagation is read with so many times the landmarks, too, and the loss with the most.
 TIMES = (1, 2, 4)
 
 
@@ -75,6 +75,8 @@ def _runs(
         values = [run["rising"][i] for run in found]
         count = times * found[0]["landmarks"]
         metrics = {"propagation": Measurement.of(values, "correlation")}
+        if times == TIMES[-1]:
+            metrics["test loss"] = Measurement.of([run["with more"] for run in found], "nats")
         evidence.row(f"{OURS}, {count} landmarks drawn anew", metrics, workload=workload)
     start = Measurement.of([run["start"] for run in found], "nats")
     evidence.row("no fine-tuning", {"test loss": start}, workload=workload)
@@ -93,5 +95,6 @@ def _one(make: Callable[[int], Scene], seed: int) -> dict[str, Any]:
         "overlap": {name: comparison.overlap(result, chosen[EXACT]) for name, result in chosen.items()},
         "passes": comparison.passes(chosen),
         "correlation": comparison.propagation(scene, scores),
+        "with more": comparison.loss_with(scene, scores, TIMES[-1] * scene.landmarks),
         "rising": comparison.rising(scene, scores, tuple(times * scene.landmarks for times in TIMES)),
     }
