@@ -65,7 +65,7 @@ def counts(fields: Fields) -> Counts:
         outside += (layers - len(moe)) * 3 * hidden * _need(fields, "intermediate_size")
     dense = outside + vocabulary * hidden
     total = dense + len(moe) * experts * each + (0 if fields.get("tie_word_embeddings") else vocabulary * hidden)
-    note = f"computed from the config's fields, since transformers has no class {fields.get('model_type')!r}"
+    note = f"computed from the fields of the config (model_type {fields.get('model_type')!r}), not counted"
     return Counts(experts, top_k, len(moe), total, len(moe) * each, dense, (note,))
 
 

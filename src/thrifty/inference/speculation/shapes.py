@@ -78,6 +78,8 @@ class MoEShape:
         config: str | Path | Mapping[str, Any] | Any,
         weight_bytes: float | None = None,
         expert_bytes: float | None = None,
+        *,
+        build: bool = True,
     ) -> MoEShape:
         """Count a model from its config.
 
@@ -86,6 +88,7 @@ class MoEShape:
                 as a mapping, or a ``PretrainedConfig``.
             weight_bytes: Bytes of a weight; ``None``: what the config says of quantisation, else 2.
             expert_bytes: Bytes of a routed expert's weight; ``None``: likewise, else ``weight_bytes``.
+            build: Build the class to count; ``False`` computes from the fields, without importing transformers.
 
         Raises:
             ValueError: A field is missing; the message names it. Or there is no such profile or file.
@@ -95,7 +98,7 @@ class MoEShape:
         quantised = (fields.get("quantization_config") or {}).get("quant_method")
         wide = weight_bytes if weight_bytes is not None else {"fp8": 1.0}.get(str(quantised), 2.0)
         narrow = expert_bytes if expert_bytes is not None else MXFP4_BYTES if quantised == "mxfp4" else wide
-        counts = _counted(fields) or formula.counts(text)
+        counts = (_counted(fields) if build else None) or formula.counts(text)
         notes = counts.notes
         if counts.num_experts == 1:
             notes += ("a dense model: one expert, always awake (K/E = 1)",)

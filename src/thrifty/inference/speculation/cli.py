@@ -1,0 +1,360 @@
+"""``thrifty speculation``: measure, fit, predict, recommend, plot, and read acceptance off a server."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from thrifty.inference.speculation import Acceptance, Row, SpeculationModel
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode="markdown")
+
+Fitted = Annotated[Path | None, typer.Argument(help="A model that fit wrote; none: a prior, from the three below.")]
+Config = Annotated[str | None, typer.Option(help="The target: a profile's name, a config.json or its folder.")]
+DraftConfig = Annotated[str | None, typer.Option(help="The draft, likewise.")]
+Device = Annotated[str | None, typer.Option(help="A device's name (h100, a100, ...) or a JSON file.")]
+Gpus = Annotated[int, typer.Option(help="Devices that share the target.", min=1)]
+Alpha = Annotated[float | None, typer.Option(help="Chance that a draft token is accepted.")]
+Sigma = Annotated[float | None, typer.Option(help="Tokens a round over the most it could give (the paper's).")]
+AcceptLength = Annotated[float | None, typer.Option(help="Mean tokens a round, bonus token included.")]
+AcceptRate = Annotated[float | None, typer.Option(help="Accepted over drafted tokens, in [0, 1] (the engines').")]
+At = Annotated[int, typer.Option(help="Draft length at which sigma, length or rate were seen.", min=1)]
+MaxBatch = Annotated[int, typer.Option(help="The largest batch.", min=1)]
+Context = Annotated[float, typer.Option(help="Tokens in each request's cache.", min=0)]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Force = Annotated[bool, typer.Option("--force", help="Replace a file that is there.")]
+
+
+@app.callback()
+def _speculation() -> None:
+    """When speculative decoding pays off on mixtures of experts: measure, fit, and a schedule for vLLM or SGLang."""
+
+
+@app.command()
+def measure(
+    target: Annotated[str, typer.Argument(help="A folder of transformers; with --random a config or profile too.")],
+    out: Annotated[Path, typer.Option(help="Rows, as lines of JSON; finished batch sizes there are not repeated.")],
+    draft: Annotated[str | None, typer.Option(help="The draft, likewise.")] = None,
+    batch: Annotated[str, typer.Option(help="Batch sizes.")] = "1,4,16,64",
+    tokens: Annotated[str, typer.Option(help="Tokens of a request in a pass.")] = "1,2,4,7",
+    context: Annotated[int, typer.Option(help="Tokens in each request's cache.", min=0)] = 256,
+    repeats: Annotated[int, typer.Option(help="Samples of each cell.", min=1)] = 5,
+    experts: Annotated[str, typer.Option(help="How experts are computed meanwhile.")] = "grouped_mm",
+    text: Annotated[Path | None, typer.Option(help="Text to read, in place of random tokens.", exists=True)] = None,
+    random: Annotated[bool, typer.Option("--random", help="Random weights: for times.")] = False,
+    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    dtype: Annotated[str, typer.Option(help="Of the weights.")] = "bfloat16",
+    threads: Annotated[int | None, typer.Option(help="torch's threads.", min=1)] = None,
+) -> None:
+    """Time one pass of a model over batch sizes and tokens of a request, and a step of its draft."""
+    import torch
+
+    from thrifty.inference.speculation.loading import load_model, read_tokens
+    from thrifty.inference.speculation.measure import profile_target
+    from thrifty.inference.speculation.rows import append_row, read_rows
+
+    done = {row.batch_size for row in read_rows(out)} if out.exists() else set()
+    todo = [size for size in _numbers(batch, "batch") if size not in done]
+    widths = _numbers(tokens, "tokens")
+    if threads is not None:
+        torch.set_num_threads(threads)
+    model = load_model(target, dtype, device, random=random)
+    small = load_model(draft, dtype, device, random=random) if draft else None
+    words = read_tokens(target, text) if text is not None else None
+    for size in todo:
+        typer.echo(f"batch {size}", err=True)
+        rows = profile_target(
+            model, [size], widths, context=context, repeats=repeats, draft=small, text=words, experts=experts
+        )
+        for row in rows:
+            append_row(out, row)
+    typer.echo(f"{out}: {len(read_rows(out))} rows")
+
+
+@app.command()
+def fit(
+    rows: Annotated[list[Path], typer.Argument(help="Rows (CSV, JSON lines), or results of an engine's benchmark.")],
+    out: Annotated[Path | None, typer.Option(help="Write the model there.")] = None,
+    config: Config = None,
+    draft_config: DraftConfig = None,
+    hardware: Device = None,
+    gpus: Gpus = 1,
+    engine: Annotated[str, typer.Option(help="rows, vllm, sglang or specforge.")] = "auto",
+    gamma: Annotated[int | None, typer.Option(help="Draft length of SGLang's results.", min=1)] = None,
+    objective: Annotated[str, typer.Option(help="auto, time or speedup.")] = "auto",
+    verify_width: Annotated[str, typer.Option(help="gamma+1 (engines) or gamma (the paper).")] = "gamma+1",
+    metric: Annotated[str, typer.Option(help="Speed-up by tpot or throughput.")] = "tpot",
+    seed: Annotated[int, typer.Option(help="Of starting points.", min=0)] = 0,
+    force: Force = False,
+    as_json: AsJson = False,
+) -> None:
+    """Fit the cost model to measurements; about 20 rows are enough, over batch sizes from 1 to the largest."""
+    from thrifty.inference.speculation import Hardware, MoEShape, fit_speculation_model
+
+    shape = MoEShape.from_config(config) if config else None
+    found = fit_speculation_model(
+        _read(rows, engine, gamma, metric, shape),
+        target=shape,
+        draft=MoEShape.from_config(draft_config) if draft_config else None,
+        hardware=Hardware.from_name(hardware, count=gpus) if hardware else None,
+        objective=objective,  # type: ignore[arg-type]
+        verify_width=verify_width,  # type: ignore[arg-type]
+        rng=seed,
+    )
+    for warning in found.warnings:
+        typer.echo(f"warning: {warning}", err=True)
+    if found.at_bound:
+        typer.echo(f"warning: at a limit: {', '.join(found.at_bound)}", err=True)
+    if out is not None:
+        found.model.save(out, force=force)
+        typer.echo(f"wrote {out}", err=True)
+    unit = "relative" if found.objective == "time" else "of the speed-up"
+    parameters = {name: getattr(found.model, name) for name in _SHOWN}
+    if as_json:
+        record = {"objective": found.objective, "rmse": found.rmse, "condition": found.condition}
+        typer.echo(json.dumps(record | {"parameters": parameters, "at_bound": found.at_bound}))
+        return
+    table = Table("parameter", "value", "unit", box=None, header_style="bold")
+    for name, value in parameters.items():
+        table.add_row(name, f"{value:.5g}", _SHOWN[name])
+    Console().print(table)
+    typer.echo(f"error: {found.rmse:.4f} {unit} ({found.model.source})")
+
+
+@app.command()
+def predict(
+    model: Fitted = None,
+    batch: Annotated[str, typer.Option(help="Batch sizes.")] = "1,4,16,64",
+    gamma: Annotated[int, typer.Option(help="Draft tokens a round.", min=0)] = 4,
+    config: Config = None,
+    draft_config: DraftConfig = None,
+    hardware: Device = None,
+    gpus: Gpus = 1,
+    alpha: Alpha = None,
+    sigma: Sigma = None,
+    accept_length: AcceptLength = None,
+    accept_rate: AcceptRate = None,
+    at: At = 4,
+    context: Context = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Predict speed-ups, target efficiency, and where a round's time goes."""
+    found, prior = _model(model, config, draft_config, hardware, gpus)
+    acceptance = _acceptance(alpha, sigma, accept_length, accept_rate, at)
+    sizes = _numbers(batch, "batch")
+    parts = [found.breakdown(size, gamma, acceptance, context=context) for size in sizes]
+    beyond = found.extrapolated(sizes)
+    if as_json:
+        rows = [{"batch": b, "extrapolated": bool(x)} | part for b, x, part in zip(sizes, beyond, parts, strict=True)]
+        typer.echo(json.dumps({"source": found.source, "gamma": gamma, "rows": rows}))
+        return
+    table = Table("batch", "speed-up", "efficiency", box=None, header_style="bold")
+    for name in parts[0]["round"]:  # type: ignore[union-attr]
+        table.add_column(name)
+    for size, part, far in zip(sizes, parts, beyond, strict=True):
+        spent: Any = part["round"]
+        efficiency = float(found.target_efficiency(size, found.width(gamma), context=context))
+        shares = [f"{ms / sum(spent.values()):.0%}" for ms in spent.values()]
+        mark = " *" if far and not prior else ""
+        table.add_row(f"{size}{mark}", f"{part['speedup']:.2f}", f"{efficiency:.2f}", *shares)
+    Console().print(table)
+    typer.echo(f"{gamma} draft tokens, {parts[0]['tokens']:.2f} tokens a round; {found.source}")
+    if beyond.any() and not prior:
+        typer.echo("* extrapolated: beyond the batch sizes that were measured")
+
+
+@app.command()
+def recommend(
+    model: Fitted = None,
+    max_batch: MaxBatch = 128,
+    max_gamma: Annotated[int, typer.Option(help="The longest draft.", min=1)] = 7,
+    min_gain: Annotated[float, typer.Option(help="Gain for which speculation is switched on.")] = 0.03,
+    format: Annotated[str, typer.Option(help="table, json, vllm or sglang.")] = "table",
+    config: Config = None,
+    draft_config: DraftConfig = None,
+    hardware: Device = None,
+    gpus: Gpus = 1,
+    alpha: Alpha = None,
+    sigma: Sigma = None,
+    accept_length: AcceptLength = None,
+    accept_rate: AcceptRate = None,
+    at: At = 4,
+    context: Context = 0,
+) -> None:
+    """Recommend a draft length for every batch size, as vLLM or SGLang reads it; warn where it will not help."""
+    from thrifty.inference.speculation import recommend_schedule
+
+    found, _ = _model(model, config, draft_config, hardware, gpus)
+    acceptance = _acceptance(alpha, sigma, accept_length, accept_rate, at)
+    if format not in ("table", "json", "vllm", "sglang"):
+        raise ValueError(f"format: expected table, json, vllm or sglang, got {format!r}")
+    schedule = recommend_schedule(
+        found, acceptance, max_batch=max_batch, max_gamma=max_gamma, min_gain=min_gain, context=context
+    )
+    for warning in schedule.warnings:
+        typer.echo(f"warning: {warning}", err=True)
+    if not schedule.falls_only:
+        typer.echo("the best length rises before it falls: a rule that only switches off above a batch loses", err=True)
+    if format == "vllm":
+        typer.echo(json.dumps(schedule.to_vllm()))
+        typer.echo("merge this into --speculative-config, beside the draft model", err=True)
+    elif format == "sglang":
+        typer.echo(json.dumps(schedule.to_sglang()))
+        top = schedule.max_gamma
+        typer.echo(
+            f"--speculative-adaptive --speculative-adaptive-config FILE --speculative-eagle-topk 1 "
+            f"--speculative-num-steps {top} --speculative-num-draft-tokens {top + 1}",
+            err=True,
+        )
+    elif format == "json":
+        entries = [{"first": a, "last": b, "gamma": g} for a, b, g in schedule.entries]
+        typer.echo(json.dumps({"entries": entries, "gains": schedule.gains, "warnings": schedule.warnings}))
+    else:
+        table = Table("batch", "draft tokens", "speed-up", box=None, header_style="bold")
+        for first, last, gamma in schedule.entries:
+            gains = schedule.gains[first - 1 : last]
+            table.add_row(f"{first} to {last}", str(gamma), f"{min(gains):.2f} to {max(gains):.2f}")
+        Console().print(table)
+
+
+@app.command()
+def plot(
+    out: Annotated[Path, typer.Option(help="The picture, PNG or SVG.")],
+    model: Fitted = None,
+    gamma: Annotated[str, typer.Option(help="Draft lengths, a line each.")] = "1,2,4,7",
+    max_batch: MaxBatch = 256,
+    rows: Annotated[Path | None, typer.Option(help="Measurements to draw as points.", exists=True)] = None,
+    config: Config = None,
+    draft_config: DraftConfig = None,
+    hardware: Device = None,
+    gpus: Gpus = 1,
+    alpha: Alpha = None,
+    sigma: Sigma = None,
+    accept_length: AcceptLength = None,
+    accept_rate: AcceptRate = None,
+    at: At = 4,
+    context: Context = 0,
+    force: Force = False,
+) -> None:
+    """Draw target efficiency and speed-up over the batch size."""
+    from thrifty.inference.speculation.plot import plot_model
+    from thrifty.inference.speculation.rows import read_rows
+
+    found, _ = _model(model, config, draft_config, hardware, gpus)
+    acceptance = _acceptance(alpha, sigma, accept_length, accept_rate, at)
+    points = read_rows(rows) if rows is not None else ()
+    lengths = _numbers(gamma, "gamma")
+    plot_model(
+        out, found, acceptance, gammas=lengths, max_batch=max_batch, rows=points, context=context, force=force
+    )  # fmt: skip
+    typer.echo(f"wrote {out}", err=True)
+
+
+@app.command()
+def acceptance(
+    source: Annotated[str, typer.Argument(help="A server (http://host:port), or the log of a vLLM server.")],
+    gamma: Annotated[int | None, typer.Option(help="Draft length, where the server does not say.", min=1)] = None,
+    seconds: Annotated[float, typer.Option(help="Between two readings of counters.", min=0)] = 10.0,
+    as_json: AsJson = False,
+) -> None:
+    """Read how much of the drafts a live server accepts, by position."""
+    from thrifty.inference.speculation import acceptance_of_log, scrape_acceptance
+
+    if source.startswith(("http://", "https://")):
+        found = scrape_acceptance(source, seconds=seconds, gamma=gamma)
+    else:
+        found = acceptance_of_log(Path(source).read_text())
+    length = gamma or max(1, len(found.survival))
+    record = {
+        "alpha": found.alpha,
+        "survival": found.curve(length).tolist(),
+        "gamma": length,
+        "acceptance_length": float(found.expected_tokens(length)),
+        "sigma": float(found.sigma(length)),
+    }
+    if as_json:
+        typer.echo(json.dumps(record))
+        return
+    for name, value in record.items():
+        shown = ", ".join(f"{v:.4f}" for v in value) if isinstance(value, list) else f"{value:.6g}"
+        typer.echo(f"{name:<18} {shown}")
+
+
+#: What fit shows, with units.
+_SHOWN = {
+    "bias": "ms", "dense_slope": "ms a token", "expert_load": "ms an expert", "expert_slope": "ms a token of an expert",
+    "draft_bias": "ms", "draft_slope": "ms a token", "reject_bias": "ms", "reject_slope": "ms a request",
+    "ridge": "tokens", "growth": "",
+}  # fmt: skip
+
+
+def _model(
+    path: Path | None, config: str | None, draft_config: str | None, hardware: str | None, gpus: int
+) -> tuple[SpeculationModel, bool]:
+    """Return the fitted model, or a prior and that it is one."""
+    from thrifty.inference.speculation import Hardware, MoEShape, SpeculationModel, roofline_model
+
+    if path is not None:
+        if config or draft_config or hardware:
+            raise ValueError("model: expected a fitted model or --config and --hardware, got both")
+        return SpeculationModel.load(path), False
+    if not config or not hardware:
+        raise ValueError("model: expected a fitted model, or --config and --hardware for a prior")
+    draft = MoEShape.from_config(draft_config) if draft_config else None
+    device = Hardware.from_name(hardware, count=gpus)
+    return roofline_model(MoEShape.from_config(config), draft, device), True
+
+
+def _acceptance(
+    alpha: float | None, sigma: float | None, length: float | None, rate: float | None, gamma: int
+) -> Acceptance:
+    """Return the acceptance that one of four options names."""
+    from thrifty.inference.speculation import Acceptance
+
+    given = {"--alpha": alpha, "--sigma": sigma, "--accept-length": length, "--accept-rate": rate}
+    named = [name for name, value in given.items() if value is not None]
+    if len(named) != 1:
+        raise ValueError(f"acceptance: expected one of {', '.join(given)}, got {' and '.join(named) or 'none'}")
+    if alpha is not None:
+        return Acceptance.from_rate(alpha)
+    if sigma is not None:
+        return Acceptance.from_sigma(sigma, gamma)
+    if length is not None:
+        return Acceptance.from_length(length, gamma)
+    assert rate is not None
+    return Acceptance.from_engine_rate(rate, gamma)
+
+
+def _read(paths: list[Path], engine: str, gamma: int | None, metric: Any, shape: Any) -> list[Row]:
+    """Return the rows that files hold, whoever wrote them."""
+    from thrifty.inference.speculation import read_rows, read_sglang_bench, read_specforge, read_vllm_bench
+
+    experts, top_k = (shape.num_experts, shape.top_k) if shape is not None else (1, 1)
+    kind = engine if engine != "auto" else "vllm" if all(path.suffix == ".json" for path in paths) else "rows"
+    if kind == "rows":
+        return [row for path in paths for row in read_rows(path)]
+    if kind == "vllm":
+        return read_vllm_bench(paths, num_experts=experts, top_k=top_k, metric=metric)
+    if kind == "specforge":
+        return [row for path in paths for row in read_specforge(path, num_experts=experts, top_k=top_k)]
+    if kind == "sglang":
+        if gamma is None:
+            raise ValueError("gamma: SGLang's results do not hold the draft length; give --gamma")
+        return read_sglang_bench(paths, gamma=gamma, num_experts=experts, top_k=top_k, metric=metric)
+    raise ValueError(f"engine: expected rows, vllm, sglang or specforge, got {engine!r}")
+
+
+def _numbers(text: str, name: str) -> list[int]:
+    try:
+        found = [int(part) for part in text.split(",")]
+    except ValueError:
+        raise ValueError(f"{name}: expected whole numbers with commas between them, got {text!r}") from None
+    if min(found) < 1:
+        raise ValueError(f"{name}: expected numbers of at least 1, got {text!r}")
+    return found

@@ -1,0 +1,64 @@
+"""One model, its cache and its passes over rows of different lengths."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from thrifty.inference.speculation.decode.cache import SlotCache, attention_mask
+
+
+class Reader:
+    """Feeds tokens at given positions to a model, and returns logits.
+
+    Args:
+        model: A causal language model of transformers.
+        capacity: Positions that every row may fill.
+    """
+
+    def __init__(self, model: Any, capacity: int) -> None:
+        self.model = model
+        self.config = model.config.get_text_config()
+        names = inspect.signature(type(model).forward).parameters
+        self._cache_name = "cache" if "cache" in names else "past_key_values"  # renamed in transformers 5
+        self._keeps = "logits_to_keep" in names
+        self.cache = SlotCache(self.config.num_hidden_layers, capacity)
+
+    def read(
+        self, tokens: Int[Tensor, "batch tokens"], positions: Int[Tensor, "batch tokens"], longest: int, keep: int
+    ) -> Float[Tensor, "batch keep vocab"]:
+        """Run one pass.
+
+        Args:
+            tokens: What is fed.
+            positions: Of the tokens; entries that were at these positions are overwritten.
+            longest: One more than the largest position.
+            keep: Of how many of the last tokens logits are wanted.
+
+        Returns:
+            Logits.
+        """
+        self.cache.place(positions, longest)
+        more = {"logits_to_keep": keep} if self._keeps else {}
+        mask = attention_mask(self.config, positions, longest, self.model.dtype)
+        output = self.model(
+            input_ids=tokens, attention_mask=mask, position_ids=positions, use_cache=True,
+            **{self._cache_name: self.cache}, **more,
+        )  # fmt: skip
+        logits: Tensor = output.logits
+        return logits[:, -keep:]
+
+
+def window(
+    ids: Int[Tensor, "batch capacity"], length: Int[Tensor, " batch"], width: int
+) -> tuple[Int[Tensor, "batch width"], Int[Tensor, "batch width"]]:
+    """Return the last ``width`` tokens of every row and their positions.
+
+    A row that is shorter repeats its first token at position 0, which writes the same entry again.
+    """
+    positions = (length[:, None] - width + torch.arange(width, device=ids.device)).clamp(min=0)
+    return ids.gather(1, positions), positions

@@ -1,0 +1,390 @@
+"""The decoder gives exactly what the target alone would: token for token when greedy, in distribution when sampling."""
+
+import importlib.util
+import itertools
+import logging
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from scipy.stats import chi2
+from transformers import MambaConfig
+
+from thrifty.inference.speculation import (
+    Acceptance,
+    GammaController,
+    Schedule,
+    SpeculationModel,
+    SpeculativeDecoder,
+    expected_active_experts,
+)
+from thrifty.inference.speculation.decode.accept import accept_greedy, accept_sampled
+from thrifty.inference.speculation.decode.batch import Batch
+from thrifty.inference.speculation.experts import counted_experts, pinned_experts
+
+spec = importlib.util.spec_from_file_location("speculation_tiny", Path(__file__).with_name("tiny.py"))
+tiny = sys.modules.setdefault("speculation_tiny", importlib.util.module_from_spec(spec))
+spec.loader.exec_module(tiny)
+
+LENGTHS, NEW = (6, 3, 5, 1, 2, 6, 4, 3), 12
+
+
+@pytest.fixture(scope="module")
+def pair():
+    target = tiny.qwen_moe(dtype=torch.float64)
+    return target, tiny.disturbed(target, 0.15)
+
+
+@pytest.fixture(scope="module")
+def reference(pair):
+    ids, mask = tiny.prompts(LENGTHS)
+    return [tiny.plain(pair[0], ids[i][mask[i].bool()], NEW) for i in range(len(LENGTHS))]
+
+
+def run(target, draft, gamma, ids, mask, **more):
+    settings = {"do_sample": False, "max_new_tokens": NEW} | more
+    return SpeculativeDecoder(target, draft, gamma, experts=None).generate(ids, mask, **settings)
+
+
+def new_tokens(out, ids):
+    return [out.sequences[i, ids.shape[1] :][: out.lengths[i]].tolist() for i in range(len(ids))]
+
+
+def test_the_reference_is_worth_comparing_with(pair, reference):
+    assert all(len(set(row)) >= 4 for row in reference)
+    ids, mask = tiny.prompts(LENGTHS)
+    survival = run(*pair, 3, ids, mask).stats.survival()
+    assert 0.2 < survival[-1] < survival[0] < 0.98  # rows really part
+
+
+@pytest.mark.parametrize("batch", [1, 4, 8])
+@pytest.mark.parametrize("gamma", [0, 1, 2, 3, 4, 5, 6])
+def test_greedy_is_the_targets_own_output(pair, reference, batch, gamma):
+    ids, mask = tiny.prompts(LENGTHS)
+    ids, mask = ids[:batch], mask[:batch]
+    out = run(*pair, gamma, ids, mask)
+    assert new_tokens(out, ids) == reference[:batch]
+    assert out.sequences[:, : ids.shape[1]].equal(ids)
+    assert out.stats.tokens == batch * NEW
+
+
+@pytest.mark.parametrize("gamma", [0, 1, 4])
+def test_rows_end_on_their_own(pair, reference, gamma):
+    ends = sorted({reference[0][4], reference[1][1], reference[2][8]})
+    ids, mask = tiny.prompts(LENGTHS)
+    expected = [tiny.plain(pair[0], ids[i][mask[i].bool()], NEW, ends) for i in range(len(LENGTHS))]
+    assert len({len(row) for row in expected}) > 2
+    out = run(*pair, gamma, ids, mask, eos_token_id=ends, pad_token_id=39)
+    assert new_tokens(out, ids) == expected
+    assert out.lengths.tolist() == [len(row) for row in expected]
+    for i in range(len(ids)):
+        assert (out.sequences[i, ids.shape[1] + len(expected[i]) :] == 39).all()
+    sizes = [round_.batch for round_ in out.stats.rounds]
+    assert sizes == sorted(sizes, reverse=True)
+    assert sizes[-1] < sizes[0] == len(ids)  # finished rows left the batch
+
+
+@pytest.mark.parametrize("name", tiny.others())
+def test_other_families_and_kinds_of_attention(name):
+    target = tiny.made(tiny.others()[name], dtype=torch.float32)
+    draft = tiny.disturbed(target, 0.05)
+    ids, mask = tiny.prompts((9, 4, 1))
+    expected = [tiny.plain(target, ids[i][mask[i].bool()], NEW) for i in range(3)]
+    assert new_tokens(run(target, draft, 3, ids, mask), ids) == expected
+
+
+def test_eager_attention_and_grouped_experts(reference):
+    target = tiny.qwen_moe()
+    expected = new_tokens(run(target, target, 0, *tiny.prompts(LENGTHS)), tiny.prompts(LENGTHS)[0])
+    target.set_attn_implementation("eager")
+    ids, mask = tiny.prompts(LENGTHS)
+    out = SpeculativeDecoder(target, tiny.disturbed(target, 0.1), 3).generate(
+        ids, mask, max_new_tokens=NEW, do_sample=False
+    )
+    assert new_tokens(out, ids) == expected == reference
+
+
+def test_a_draft_that_is_the_target_is_always_right(pair):
+    ids, mask = tiny.prompts(LENGTHS)
+    for gamma in (1, 2, 3):
+        out = run(pair[0], pair[0], gamma, ids, mask)
+        assert out.stats.survival() == [1.0] * gamma
+        assert len(out.stats.rounds) == -(-NEW // (gamma + 1))
+
+
+def test_a_draft_of_another_kind_agrees_with_the_target_too(pair, reference):
+    ids, mask = tiny.prompts(LENGTHS)
+    out = run(pair[0], tiny.llama(dtype=torch.float64), 2, ids, mask)
+    assert new_tokens(out, ids) == reference
+
+
+def test_schedules_and_controllers_change_the_length_and_nothing_else(pair, reference):
+    ids, mask = tiny.prompts(LENGTHS)
+    schedule = Schedule(((1, 3, 4), (4, 7, 0), (8, 8, 2)))
+    ends = [reference[0][3], reference[1][5]]
+    expected = [tiny.plain(pair[0], ids[i][mask[i].bool()], NEW, ends) for i in range(len(LENGTHS))]
+    out = run(*pair, schedule, ids, mask, eos_token_id=ends)
+    assert new_tokens(out, ids) == expected
+    assert all(r.gamma == schedule.gamma(r.batch) for r in out.stats.rounds)
+    model = SpeculationModel(8, 2, 50, 1.02, 1.0, 0.01, 0.1, 0.1, 0.1, 0.0, 0.0, 0.0)
+    controller = GammaController(model, max_gamma=4, every=2)
+    controlled = run(*pair, controller, ids, mask)
+    assert new_tokens(controlled, ids) == reference
+    assert controller.acceptance().alpha != pytest.approx(0.8)  # it has learnt
+
+
+def test_plain_steps_in_between_leave_the_draft_behind_and_it_catches_up(pair, reference):
+    """γ alternates between 0 and 3: the draft has to read several tokens before it drafts again."""
+
+    class Alternating:
+        max_gamma = 3
+        calls = 0
+
+        def gamma(self, batch):
+            self.calls += 1
+            return 3 if self.calls % 4 == 0 else 0
+
+    ids, mask = tiny.prompts(LENGTHS)
+    out = run(pair[0], pair[0], Alternating(), ids, mask)
+    assert new_tokens(out, ids) == reference
+    assert all(r.accepted[-1] == r.batch for r in out.stats.rounds if r.gamma)  # with the target as draft: all
+
+
+# Sampling ------------------------------------------------------------------------------------------------------------
+
+
+def joint(model, prompt, warp, count):
+    """Return the probability of every continuation, by enumeration."""
+    vocabulary = model.config.vocab_size
+    table = torch.ones((), dtype=torch.float64)
+    for step in range(count):
+        prefixes = list(itertools.product(range(vocabulary), repeat=step))
+        ids = torch.tensor([[*prompt, *prefix] for prefix in prefixes])
+        with torch.inference_mode():
+            logits = model(input_ids=ids, use_cache=False).logits[:, -1]
+        table = (table.reshape(-1)[:, None] * warp(logits)).double()
+    return table.reshape(-1)
+
+
+@pytest.mark.slow
+@pytest.mark.ci
+@pytest.mark.parametrize("settings", [{}, {"temperature": 0.7, "top_k": 3}], ids=["plain", "temperature and top-k"])
+def test_samples_follow_the_targets_distribution(settings):
+    target, draft = tiny.llama(vocab=5, layers=2, seed=3), tiny.llama(vocab=5, seed=4)
+    prompt, count, batch = [1, 4], 3, 5000
+
+    def warp(logits):
+        scores = logits.float() / settings.get("temperature", 1.0)
+        if k := settings.get("top_k"):
+            scores = scores.masked_fill(scores < scores.topk(k).values[..., -1:], float("-inf"))
+        return scores.softmax(-1)
+
+    expected = joint(target, prompt, warp, count)
+    observed = torch.zeros(5**count, dtype=torch.float64)
+    generator = torch.Generator().manual_seed(0)
+    ids = torch.tensor([prompt]).expand(batch, -1)
+    options = {"do_sample": True, "max_new_tokens": count, "top_k": 0, **settings}
+    for _ in range(10):
+        out = SpeculativeDecoder(target, draft, 2).generate(ids, generator=generator, **options)
+        new = out.sequences[:, len(prompt) :]
+        observed += torch.bincount((new * torch.tensor([25, 5, 1])).sum(1), minlength=125).double()
+    possible = expected > 0
+    assert observed[~possible].sum() == 0
+    wanted = expected[possible] * observed.sum()
+    statistic = float(((observed[possible] - wanted) ** 2 / wanted)[wanted > 5].sum())
+    assert chi2.sf(statistic, int((wanted > 5).sum()) - 1) > 1e-3
+    survival = out.stats.survival()
+    assert 0.05 < survival[0] < 0.999  # some were accepted, some were not
+
+
+def test_rejection_sampling_gives_p_and_accepts_the_overlap():
+    generator = torch.Generator().manual_seed(0)
+    n, vocabulary = 200_000, 6
+    p, q = torch.rand(2, 2, vocabulary, generator=generator).softmax(-1).double().pow(3).unbind(0)
+    p, q = p / p.sum(-1, keepdim=True), q / q.sum(-1, keepdim=True)
+    drafts = torch.multinomial(q[:1], n, replacement=True, generator=generator).T
+    tables = q[:1].expand(n, 1, vocabulary), p[None].expand(n, 2, vocabulary)
+    accepted, following = accept_sampled(drafts, *tables, generator)
+    overlap = float(torch.minimum(p[0], q[0]).sum())
+    assert accepted.double().mean() == pytest.approx(overlap, abs=0.005)
+    first = torch.where(accepted == 1, drafts[:, 0], following)
+    found = torch.bincount(first, minlength=vocabulary).double() / n
+    assert found.tolist() == pytest.approx(p[0].tolist(), abs=0.006)
+    after = torch.bincount(following[accepted == 1], minlength=vocabulary).double()
+    assert (after / after.sum()).tolist() == pytest.approx(p[1].tolist(), abs=0.008)
+
+
+def test_expected_tokens_are_the_products_of_overlaps():
+    """E[tokens] = 1 + Σ_i Π_{j≤i} Σ_v min(p_j, q_j), for distributions that do not depend on the tokens."""
+    generator = torch.Generator().manual_seed(1)
+    n, gamma, vocabulary = 100_000, 3, 5
+    q = torch.rand(gamma, vocabulary, generator=generator).pow(2)
+    p = torch.rand(gamma + 1, vocabulary, generator=generator).pow(2)
+    q, p = q / q.sum(-1, keepdim=True), p / p.sum(-1, keepdim=True)
+    drafts = torch.stack([torch.multinomial(q[i], n, replacement=True, generator=generator) for i in range(gamma)], 1)
+    accepted, _ = accept_sampled(drafts, q.expand(n, gamma, vocabulary), p.expand(n, gamma + 1, vocabulary), generator)
+    survival = torch.minimum(p[:gamma], q).sum(-1).cumprod(0)
+    assert 1 + accepted.double().mean() == pytest.approx(1 + float(survival.sum()), abs=0.01)
+    found = Acceptance.from_survival([(accepted >= i).double().mean().item() for i in (1, 2, 3)])
+    assert found.curve(3).tolist() == pytest.approx(survival.tolist(), abs=0.01)
+
+
+def test_equal_distributions_accept_everything_even_where_rounding_rejects():
+    p = torch.tensor([[[0.5, 0.5, 0.0], [0.1, 0.2, 0.7]]])
+    accepted, following = accept_sampled(torch.tensor([[1]]), p[:, :1], p)
+    assert accepted.tolist() == [1]
+    assert following.item() in (0, 1, 2)
+    # q says 1, p cannot: the residual is all of p.
+    accepted, following = accept_sampled(torch.tensor([[2]]), torch.tensor([[[0.0, 0.0, 1.0]]]), p)
+    assert accepted.tolist() == [0]
+    assert following.item() in (0, 1)
+
+
+def test_greedy_acceptance_is_a_prefix():
+    logits = torch.eye(5)[[1, 2, 3, 4]][None].expand(3, -1, -1)
+    drafts = torch.tensor([[1, 2, 3], [1, 0, 3], [0, 2, 3]])
+    accepted, following = accept_greedy(drafts, logits)
+    assert accepted.tolist() == [3, 1, 0]
+    assert following.tolist() == [4, 2, 1]
+
+
+def test_the_same_generator_gives_the_same_samples(pair):
+    ids, mask = tiny.prompts(LENGTHS)
+
+    def sample(seed):
+        generator = torch.Generator().manual_seed(seed)
+        return run(*pair, 2, ids, mask, do_sample=True, top_p=0.9, generator=generator).sequences
+
+    assert sample(0).equal(sample(0))
+    assert not sample(0).equal(sample(1))
+
+
+# Vocabularies, settings, what is refused -----------------------------------------------------------------------------
+
+
+def test_heads_that_are_padded_differently(pair, reference):
+    ids, mask = tiny.prompts(LENGTHS)
+    target = pair[0]
+    for size in (36, 44):
+        draft = tiny.llama(vocab=size, dtype=torch.float64)
+        with pytest.raises(ValueError, match=rf"{size} tokens, the target's 40"):
+            SpeculativeDecoder(target, draft)
+        decoder = SpeculativeDecoder(target, draft, 2, experts=None, vocab_size=36)
+        small = ids.clamp(max=35)
+        expected = run(target, target, 0, small, mask)
+        out = decoder.generate(small, mask, max_new_tokens=NEW, do_sample=False)
+        assert out.sequences.equal(expected.sequences)
+        sampled = decoder.generate(small, mask, max_new_tokens=4, do_sample=True)
+        assert sampled.lengths.tolist() == [4] * len(ids)
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ({"repetition_penalty": 1.2}, "repetition_penalty"),
+        ({"num_beams": 2}, "num_beams"),
+        ({"no_repeat_ngram_size": 2}, "no_repeat_ngram_size"),
+        ({"max_new_tokens": 0}, "max_new_tokens"),
+        ({"do_sample": True, "temperature": -1.0}, "temperature"),
+    ],
+)
+def test_settings_that_are_not_honoured_are_refused(pair, more, message):
+    ids, mask = tiny.prompts((3, 2))
+    with pytest.raises(ValueError, match=message):
+        run(*pair, 2, ids, mask, **more)
+
+
+def test_prompts_that_cannot_be_are_refused(pair):
+    ids, mask = tiny.prompts((3, 2))
+    for wrong in (mask.flip(1), torch.tensor([[1, 1, 1], [0, 0, 0]]), torch.tensor([[1, 0, 1], [0, 1, 1]])):
+        with pytest.raises(ValueError, match="padded on the left"):
+            run(*pair, 2, ids, wrong)
+    with pytest.raises(ValueError, match="shape of input_ids"):
+        run(*pair, 2, ids, mask[:1])
+    with pytest.raises(ValueError, match="input_ids"):
+        run(*pair, 2, ids[:, :0], None)
+
+
+def test_models_that_cannot_be_rolled_back_are_refused(pair):
+    target, draft = pair
+    state = tiny.Auto.from_config(MambaConfig(vocab_size=40, hidden_size=16, num_hidden_layers=1, state_size=4))
+    with pytest.raises(ValueError, match="keeps state"):
+        SpeculativeDecoder(target, state)
+    with pytest.raises(ValueError, match="gamma"):
+        SpeculativeDecoder(target, draft, -1)
+    flexible = tiny.qwen_moe()
+    flexible.config._attn_implementation = "flex_attention"
+    with pytest.raises(ValueError, match="attn_implementation='sdpa'"):
+        SpeculativeDecoder(flexible, draft)
+
+
+# Experts -------------------------------------------------------------------------------------------------------------
+
+
+def test_experts_are_pinned_and_given_back(caplog):
+    model = tiny.qwen_moe()
+    model.set_experts_implementation("batched_mm")
+    with caplog.at_level(logging.WARNING), pinned_experts(model):
+        assert set(model.get_experts_implementation().values()) == {"grouped_mm"}
+    assert set(model.get_experts_implementation().values()) == {"batched_mm"}
+    assert "batched_mm" in caplog.text
+    with pinned_experts(tiny.llama()):
+        pass
+
+
+def test_active_experts_are_counted():
+    model = tiny.qwen_moe(layers=3)
+    ids = torch.randint(1, 40, (1, 16), generator=torch.Generator().manual_seed(0))
+    with counted_experts(model) as counts, torch.inference_mode():
+        model(input_ids=ids)
+        model(input_ids=ids[:, :1])
+    assert [layer[1] for layer in counts.layers] == [2, 2, 2]
+    assert all(2 <= layer[0] <= 8 for layer in counts.layers)
+    assert counts.mean() <= float(expected_active_experts(16, 8, 2)) + 2
+    assert counts.imbalance() >= 1
+    with pytest.raises(ValueError, match="no pass"), counted_experts(tiny.llama()) as none:
+        none.mean()
+
+
+def test_times_are_of_the_rounds(pair):
+    ids, mask = tiny.prompts(LENGTHS)
+    stats = run(*pair, 3, ids, mask).stats
+    for r in stats.rounds:
+        assert min(r.draft_ms, r.verify_ms, r.reject_ms) > 0
+        assert r.draft_ms + r.verify_ms + r.reject_ms <= r.total_ms * 1.001
+        assert sum(r.accepted) == r.batch
+    assert stats.decode_ms == pytest.approx(sum(r.total_ms for r in stats.rounds))
+    assert 0 < stats.rejection_share < 1
+    assert stats.prefill_ms > 0
+    none = run(*pair, 0, ids, mask).stats
+    with pytest.raises(ValueError, match="no data"):
+        none.acceptance()
+
+
+def test_a_cache_slot_is_a_position(pair):
+    """After rounds of ragged acceptance the target's cache is, at live positions, that of the tokens themselves."""
+    target, draft = pair
+    ids, mask = tiny.prompts((5, 2, 4))
+    batch = Batch(target, draft, ids, mask, 16, None, None)
+    with torch.inference_mode():
+        batch.prefill(draft=True)
+        for _ in range(3):
+            drafts, q = batch.propose(3)
+            accepted, _ = batch.accept(drafts, q, batch.verify(drafts))
+            batch.advance(accepted.numpy())
+        for row in range(3):
+            live = int(batch.lengths[row]) - 1
+            fresh = target(input_ids=batch.ids[row : row + 1, :live], use_cache=True).cache
+            for layer, kept in zip(fresh.layers, batch.target.cache.layers, strict=True):
+                assert torch.allclose(kept.keys[row, :, :live], layer.keys[0])
+                assert torch.allclose(kept.values[row, :, :live], layer.values[0])
+    assert len(set(batch.lengths.tolist())) > 1
+
+
+@pytest.mark.gpu
+def test_on_a_gpu_too(pair, reference):
+    target, draft = (model.float().cuda() for model in pair)
+    ids, mask = tiny.prompts(LENGTHS)
+    out = run(target, draft, 4, ids.cuda(), mask.cuda())
+    assert new_tokens(out, ids) == reference
