@@ -8,10 +8,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from thrifty._common.checks import one_of
 from thrifty._common.extras import require
 from thrifty._common.files import write_whole
 
 VERSION = 1
+PRECISIONS = ("fp32", "bf16")
 
 #: Told (step, steps, loss) at every logged step.
 Progress = Callable[[int, int, float], object]
@@ -53,9 +55,50 @@ def enter_run(out: Path, kind: str, settings: Mapping[str, Any]) -> tuple[str | 
     return None, {"global_step": 0, "log_history": []}
 
 
+def world() -> tuple[int, int]:
+    """Return this process's rank, and how many processes torchrun started; alone: 0 and 1."""
+    return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+
+
 def first_process() -> bool:
     """Tell whether this is the only process, or the first that torchrun started."""
-    return os.environ.get("RANK", "0") == "0"
+    return world()[0] == 0
+
+
+def device_of(name: str = "auto") -> str:
+    """Return the device of this process, one of its node's own where torchrun started several.
+
+    Args:
+        name: ``"cpu"``, ``"cuda"`` (or another that torch knows), or ``"auto"``: an accelerator where there is one.
+
+    Raises:
+        ValueError: There is no such device here.
+        ImportError: torch is not installed.
+    """
+    torch = require("torch", extra="torch")
+    found = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else torch.device("cpu")
+    if name != "auto" and name.partition(":")[0] not in ("cpu", found.type):
+        raise ValueError(f"device: expected cpu, auto or {found.type}, got {name!r}, which is not here")
+    name = found.type if name == "auto" else name
+    return name if name == "cpu" or ":" in name else f"{name}:{os.environ.get('LOCAL_RANK', '0')}"
+
+
+def training_arguments(out: Path, *, precision: str, save_every: int, **more: Any) -> Any:
+    """Return ``TrainingArguments`` as our commands share them: quiet, on an accelerator where there is one.
+
+    Args:
+        out: Folder of the run; the last two checkpoints are kept.
+        precision: One of :data:`PRECISIONS`.
+        save_every: Steps between checkpoints.
+        **more: The command's own.
+    """
+    one_of("precision", precision, PRECISIONS)
+    cpu = device_of() == "cpu"
+    return require("transformers", extra="llm").TrainingArguments(
+        str(out), bf16=precision == "bf16", save_steps=save_every, save_total_limit=2, report_to="none",
+        disable_tqdm=True, use_cpu=cpu, dataloader_pin_memory=not cpu,
+        ddp_backend="gloo" if cpu and world()[1] > 1 else None, **more,
+    )  # fmt: skip
 
 
 def reporter(progress: Progress | None) -> Any:

@@ -12,19 +12,6 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 L2 = 1e-3
 
 
-@pytest.fixture(scope="session", autouse=True)
-def one_thread():
-    """Small matrices gain nothing from threads, and lose much where several test runs share the cores."""
-    import threadpoolctl
-
-    torch = pytest.importorskip("torch")
-    had = torch.get_num_threads()
-    torch.set_num_threads(1)
-    with threadpoolctl.threadpool_limits(1):
-        yield
-    torch.set_num_threads(had)
-
-
 @pytest.fixture(scope="session")
 def cancer():
     """Standardised rows, labels, and the model whose golden values are tested."""

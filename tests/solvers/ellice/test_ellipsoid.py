@@ -153,7 +153,7 @@ def test_another_tolerance_is_the_same_ellipsoid_scaled(cancer):
     np.testing.assert_array_equal(other.robust_logit(X), again.robust_logit(X))
     assert other.coverage(50, random_state=0) == again.coverage(50, random_state=0)
     assert near.epsilon_ == 0.01
-    with pytest.raises(ValueError, match="epsilon is -1"):
+    with pytest.raises(ValueError, match="epsilon: expected .*got -1"):
         near.with_epsilon(-1)
 
 
@@ -173,16 +173,16 @@ def test_saved_and_loaded(cancer, tmp_path):
     np.testing.assert_array_equal(again.robust_logit(X), near.robust_logit(X))
     with pytest.raises(FileExistsError):
         near.save(path)
-    with pytest.raises(ValueError, match="which a saved or sharded ellipsoid does not hold"):
+    with pytest.raises(ValueError, match="a saved or sharded ellipsoid does not hold them"):
         again.coverage()
     (tmp_path / "no.npz").write_bytes(b"nothing")
-    with pytest.raises(ValueError, match="is not a file that was saved here"):
+    with pytest.raises(ValueError, match="expected a file that was saved here"):
         RashomonEllipsoid.load(tmp_path / "no.npz")
 
 
 def test_too_large_a_tolerance_names_the_largest(cancer):
     X, y, model = cancer
-    with pytest.raises(EpsilonTooLargeError, match=r"unless it is below 0\.0591") as error:
+    with pytest.raises(EpsilonTooLargeError, match=r"epsilon: expected a tolerance below 0\.0591") as error:
         ElliCE(model, epsilon=0.1).fit(X, y)
     assert error.value.max_epsilon == pytest.approx(0.0591, abs=1e-4)
 
@@ -190,11 +190,11 @@ def test_too_large_a_tolerance_names_the_largest(cancer):
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
-        ({"epsilon": -1.0}, "epsilon is -1.0"),
-        ({"epsilon": float("nan")}, "epsilon is nan"),
-        ({"l2": -1.0}, "l2 is -1.0"),
-        ({"epsilon_mode": "other"}, "epsilon_mode is 'other'"),
-        ({"center": "mean"}, "center is 'mean'"),
+        ({"epsilon": -1.0}, "epsilon: expected .*got -1.0"),
+        ({"epsilon": float("nan")}, "epsilon: expected .*got nan"),
+        ({"l2": -1.0}, "l2: expected .*got -1.0"),
+        ({"epsilon_mode": "other"}, "epsilon_mode: expected .*got 'other'"),
+        ({"center": "mean"}, "center: expected .*got 'mean'"),
     ],
 )
 def test_bad_settings(cancer, settings, says):
@@ -207,7 +207,7 @@ def test_singular_hessian_suggests_a_penalty(cancer):
     X, y, _ = cancer
     doubled = np.column_stack([X[:, :3], X[:, 0]])
     model = LogisticRegression().fit(doubled, y)
-    with pytest.raises(ValueError, match="singular: choose a larger l2"):
+    with pytest.raises(ValueError, match="l2: expected a larger one"):
         RashomonEllipsoid(l2=0.0).fit(model, doubled, y)
 
 
@@ -217,13 +217,13 @@ def test_labels_of_any_kind(cancer):
     for labels in (np.where(y == 1, 1, -1), y.astype(bool), np.where(y == 1, "well", "ill")):
         near = RashomonEllipsoid().fit(LogisticRegression().fit(X, labels), X, labels)
         np.testing.assert_allclose(near.robust_logit(X, target=np.unique(labels)[1]), expected, rtol=1e-10)
-    with pytest.raises(ValueError, match="y has the labels"):
+    with pytest.raises(ValueError, match="y: expected the labels"):
         RashomonEllipsoid().fit(LogisticRegression().fit(X, y), X, np.arange(len(y)))
-    with pytest.raises(TypeError, match="model has 3 classes"):
+    with pytest.raises(TypeError, match="model: expected two classes .*got 3"):
         RashomonEllipsoid().fit(LogisticRegression().fit(X, np.arange(len(y)) % 3), X, y)
-    with pytest.raises(ValueError, match="y has 3 classes"):
+    with pytest.raises(ValueError, match="y: expected two classes .*got 3"):
         RashomonEllipsoid.from_parameters(np.zeros(31), X, np.arange(len(y)) % 3)
-    with pytest.raises(ValueError, match="target is 'maybe'"):
+    with pytest.raises(ValueError, match="target: expected .*got 'maybe'"):
         near.robust_logit(X, target="maybe")
 
 
@@ -240,5 +240,5 @@ def test_separable_data_is_warned_about():
 def test_a_huge_last_layer_is_refused(monkeypatch, cancer):
     X, y, model = cancer
     monkeypatch.setattr("thrifty.solvers.ellice.ellipsoid.LARGEST", 10)
-    with pytest.raises(ValueError, match="31 parameters; its Hessian would take"):
+    with pytest.raises(ValueError, match="got 31, whose Hessian would take"):
         RashomonEllipsoid().fit(model, X, y)

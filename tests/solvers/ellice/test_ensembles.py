@@ -40,7 +40,7 @@ def test_true_worst_logit_is_on_the_boundary_and_below_every_model(cancer):
         worst = true_worst_logit(some[i : i + 1], 1, rows, y, l2, bound, theta)[0]
         assert worst == pytest.approx(found.fun, abs=1e-3)
         assert worst <= found.fun + 1e-6
-    with pytest.raises(ValueError, match="start has an objective above"):
+    with pytest.raises(ValueError, match="start: expected .*got a larger one"):
         true_worst_logit(some, 1, rows, y, l2, bound - 0.011, theta)
 
 
@@ -94,7 +94,7 @@ def test_ensembles_of_networks(net):
         ensemble = make_ensemble(kind, module, X, y, 0.5, n_models=3)
         assert ensemble.logits(X[:4], SIGN).shape == (ensemble.size, 4)
         assert ensemble.size >= 1
-    with pytest.raises(ValueError, match="kind is 'rashomon'"):
+    with pytest.raises(ValueError, match="kind: expected .*got 'rashomon'"):
         make_ensemble("rashomon", module, X, y, 0.1)
 
 
@@ -102,11 +102,11 @@ def test_ensembles_that_cannot_be(cancer):
     X, y, model = cancer
     with pytest.raises(ValueError, match="the same from every seed"):
         make_ensemble("retrain", model, X, y)
-    with pytest.raises(ValueError, match="kind is 'other'"):
+    with pytest.raises(ValueError, match="kind: expected .*got 'other'"):
         make_ensemble("other", model, X, y)
-    with pytest.raises(ValueError, match="epsilon_target is needed"):
+    with pytest.raises(ValueError, match="epsilon_target: expected a number with kind"):
         make_ensemble("sample", model, X, y)
-    with pytest.raises(ValueError, match="epsilon_target is -1"):
+    with pytest.raises(ValueError, match="epsilon_target: expected .*got -1"):
         make_ensemble("sample", model, X, y, -1)
 
 
@@ -136,7 +136,7 @@ def test_tuning_finds_a_tolerance(cancer):
     assert tuned.reached
     assert tuned.robustness >= 0.8
     assert all(epsilon >= tuned.epsilon for epsilon, robust, _ in tuned.trace if robust >= 0.8)
-    with pytest.raises(ValueError, match="robustness is 2"):
+    with pytest.raises(ValueError, match="robustness: expected .*got 2"):
         tune_epsilon(LogisticRegression(), small, y, robustness=2)
 
 

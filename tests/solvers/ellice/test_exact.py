@@ -349,5 +349,5 @@ def test_the_true_set_is_kept_to_when_asked(cancer):
     assert (strict.distance >= plain.distance - 1e-9).all()
     assert (strict.distance <= 1.3 * plain.distance).all()
     assert (strict.worst_logit >= 0).all()
-    with pytest.raises(ValueError, match="certify is 'rashomon', which needs"):
+    with pytest.raises(ValueError, match="certify: expected 'ellipsoid', got 'rashomon', which needs"):
         ElliCE(model, certify="rashomon", sparsity=2).fit(X, y)

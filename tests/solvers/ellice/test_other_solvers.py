@@ -99,13 +99,13 @@ def test_heads(net, kind):
 
 def test_networks_that_cannot_be_read(net):
     X, y, module = net
-    with pytest.raises(UnsupportedModelError, match="without a linear layer"):
+    with pytest.raises(UnsupportedModelError, match="expected a linear layer at its end"):
         ElliCE(torch.nn.Sequential(torch.nn.Bilinear(1, 1, 1)).eval()).fit(X, y)
-    with pytest.raises(UnsupportedModelError, match="not that of a linear layer"):
+    with pytest.raises(UnsupportedModelError, match="expected the output of a linear layer"):
         ElliCE(torch.nn.Sequential(module, torch.nn.Tanh())).fit(X, y)
-    with pytest.raises(UnsupportedModelError, match="not that of a linear layer"):
+    with pytest.raises(UnsupportedModelError, match="expected the output of a linear layer"):
         ElliCE(torch.nn.Sequential(torch.nn.Linear(10, 3))).fit(X, y)
-    with pytest.raises(UnsupportedModelError, match="no part of the model"):
+    with pytest.raises(UnsupportedModelError, match="head: expected a part of the model"):
         ElliCE(module, head="nothing").fit(X, y)
     with pytest.raises(ValueError, match="is a network, for which"):
         ElliCE(module, method="exact").fit(X, y)

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -14,8 +15,6 @@ import pandas as pd
 import pytest
 from sklearn.datasets import load_iris
 
-from thrifty import cli
-from thrifty.bench import registry
 from thrifty.solvers.trees import Tree, improve_tree
 from thrifty.solvers.trees.cli import app
 from thrifty.solvers.trees.model.weka import tree_from_weka
@@ -25,18 +24,9 @@ WEKA = Path(__file__).parent / "weka" / "iris.txt"
 
 
 @pytest.fixture
-def trees(capsys, monkeypatch):
+def trees(thrifty):
     """Run ``thrifty trees ...`` in this process: exit status, output, remarks."""
-    with_cli = tuple(replace(method, has_cli=True) if method.name == "trees" else method for method in registry.METHODS)
-    monkeypatch.setattr(registry, "METHODS", with_cli)
-
-    def run(*arguments):
-        with pytest.raises(SystemExit) as ended:
-            cli.main(["trees", *map(str, arguments)])
-        captured = capsys.readouterr()
-        return ended.value.code or 0, captured.out, captured.err
-
-    return run
+    return partial(thrifty, "trees")
 
 
 @pytest.fixture
@@ -124,7 +114,7 @@ def test_more_changes_than_cuts_are_all_cuts_with_a_note(trees, table, first):
     arguments = ("--tree", first, "--data", table, "--target", "species", "--k", 9)
     code, text, remarks = trees("improve", *arguments, "--operation", "adjust")
     assert code == 0
-    assert "note: k is 9, but the tree has 2 cuts; k=2 is used" in remarks
+    assert "note: k: expected at most 2, the tree's cuts, got 9; 2 is used" in remarks
     assert "note" not in text
 
 
@@ -210,19 +200,19 @@ def test_parquet_and_weights(trees, first, table, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["--k", "-1"], "k is -1"),
-        (["--operation", "swap"], "operation is 'swap'"),
-        (["--solver", "luck"], "solver is 'luck'"),
-        (["--mode", "guess"], "mode is 'guess'"),
-        (["--min-samples-leaf", "-1"], "min_samples_leaf is -1"),
-        (["--freeze", "1"], "frozen names [1], which are no cuts"),
-        (["--feature", "height"], "features names ['height'], which are no columns"),
-        (["--feature", "colour=red", "--operation", "adjust"], "operation='adjust' keeps every cut on its feature"),
-        (["--weight", "height"], "--weight: 'height' is no column of numbers"),
-        (["--weight", "colour"], "--weight: 'colour' is no column of numbers"),
-        (["--weight", "sepal width"], "reads a column 'sepal width', which the table lacks"),
-        (["--weka", str(WEKA)], "--tree, --weka: give one of them"),
-        (["--target", "kind"], "--target: there is no column 'kind'"),
+        (["--k", "-1"], "k: expected a whole number of cuts of at least 0, got -1"),
+        (["--operation", "swap"], "operation: expected one of 'adjust', 'exchange', 'both', got 'swap'"),
+        (["--solver", "luck"], "solver: expected one of"),
+        (["--mode", "guess"], "mode: expected one of"),
+        (["--min-samples-leaf", "-1"], "min_samples_leaf: expected a whole number of rows of at least 0, got -1"),
+        (["--freeze", "1"], "frozen: expected cuts of the tree"),
+        (["--feature", "height"], "features: expected columns, got ['height']"),
+        (["--feature", "colour=red", "--operation", "adjust"], "features: expected None with operation='adjust'"),
+        (["--weight", "height"], "--weight: expected a column of numbers in"),
+        (["--weight", "colour"], "got 'colour'"),
+        (["--weight", "sepal width"], "--data: expected a column 'sepal width', which the tree reads"),
+        (["--weka", str(WEKA)], "--tree, --weka: expected one of them"),
+        (["--target", "kind"], "--target: expected a column among"),
         (["--data", "nowhere.csv"], "No such file or directory: 'nowhere.csv'"),
         (["--tree", "nowhere.json"], "No such file or directory: 'nowhere.json'"),
     ],
@@ -238,9 +228,9 @@ def test_bad_arguments_are_one_line_and_status_2(trees, table, first, arguments,
 
 BROKEN_TREES = {
     "not json": "Expecting value",
-    "[]": "a tree is an object with keys",
-    '{"schema": "thrifty.tree", "version": 9}': "version 9; this reads 'thrifty.tree' version 1",
-    '{"schema": "thrifty.tree", "version": 1}': "missing keys",
+    "[]": "document: expected a JSON object, got a list",
+    '{"schema": "thrifty.tree", "version": 9}': "schema 'thrifty.tree' version 1, got 'thrifty.tree' version 9",
+    '{"schema": "thrifty.tree", "version": 1}': "document: expected the keys",
 }
 
 
@@ -259,13 +249,13 @@ def test_broken_trees_are_one_line_and_status_2(trees, table, tmp_path, text, sa
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        (lambda d: d["left"].__setitem__(0, 99), "left[0] = 99 is no node"),
-        (lambda d: d["left"].__setitem__(0, 0), "reached twice"),
-        (lambda d: d["feature"].__setitem__(0, 77), "feature[0] is 77"),
-        (lambda d: d["feature_names"].__setitem__(0, "height"), "reads a column 'height'"),
-        (lambda d: d["classes"].__setitem__(0, "rose"), "y holds classes ['setosa'] that the tree does not know"),
-        (lambda d: d.__setitem__("missing_left", None), "missing values (NaN) in sepal length"),
-        (lambda d: d["feature_names"].__setitem__(0, "colour"), "column 'colour' holds text such as"),
+        (lambda d: d["left"].__setitem__(0, 99), "left[0]: expected a child in 1.."),
+        (lambda d: d["left"].__setitem__(0, 0), "expected one parent a node"),
+        (lambda d: d["feature"].__setitem__(0, 77), "feature[0]: expected a cut's feature in 0.."),
+        (lambda d: d["feature_names"].__setitem__(0, "height"), "--data: expected a column 'height'"),
+        (lambda d: d["classes"].__setitem__(0, "rose"), "got also ['setosa']"),
+        (lambda d: d.__setitem__("missing_left", None), "X: expected no missing values for this tree, got NaN"),
+        (lambda d: d["feature_names"].__setitem__(0, "colour"), "--data: expected numbers in column 'colour'"),
     ],
 )
 def test_trees_that_do_not_fit_are_one_line_and_status_2(trees, table, first, change, says):
@@ -283,7 +273,7 @@ def test_trees_that_do_not_fit_are_one_line_and_status_2(trees, table, first, ch
         ("", "expected a header line and rows"),
         ("x,x,y\n1,2,a\n", "names ['x'] more than once"),
         ("x,y\n1\n", "row 2: expected 2 cells"),
-        ("x,y\n1,a\n2,\n", "1 rows (the first is row 2) have no class"),
+        ("x,y\n1,a\n2,\n", "expected a class in every row, got 1 without (the first is row 2)"),
         ("x,y\ninf,a\n2,b\n", "infinity"),
         ("x,y\n1e39,a\n2,b\n", "too large"),
     ],
@@ -378,5 +368,5 @@ def test_a_tree_of_wekas_round_trips_through_json(tmp_path):
 def test_weights_that_are_none_are_refused_by_their_column(tmp_path, weights):
     data = tmp_path / "weighed.csv"
     pd.DataFrame({"size": [1.0, 2.0], "cls": ["a", "b"], "w": weights}).to_csv(data, index=False)
-    with pytest.raises(ValueError, match="--weight: 'w' holds a negative"):
+    with pytest.raises(ValueError, match="--weight: expected .*got in 'w' a negative"):
         read_training_table(data, "cls", "w")

@@ -105,9 +105,9 @@ def test_long_chains_do_not_recurse():
 def test_what_cannot_be_made_is_refused():
     rng = np.random.default_rng(1)
     small, large = random_tree(rng, 2), random_tree(rng, 5)
-    with pytest.raises(ValueError, match=r"after \(5 cuts\) cannot be made of the tree before \(2 cuts\)"):
+    with pytest.raises(ValueError, match=r"after: expected .*\(2 cuts\).*got one of 5 cuts"):
         edits_between(small, large)
-    with pytest.raises(ValueError, match="different columns: 3 features before, 4 features after"):
+    with pytest.raises(ValueError, match="same columns, got 3 features before, 4 features after"):
         edits_between(small, random_tree(rng, 2, n_features=4))
-    with pytest.raises(ValueError, match="one tree accepts missing values"):
+    with pytest.raises(ValueError, match="treats missing values as the tree before"):
         edits_between(small, random_tree(rng, 2, missing=True))

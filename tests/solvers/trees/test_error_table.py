@@ -161,16 +161,16 @@ def test_time_limit():
     exact = error_table(tree, X, y, 0, 0, 5, 5)
     assert table.status == "time limit"
     assert (table[0, 0] <= exact[0, 0]).all()
-    with pytest.raises(ValueError, match="time ran out"):
+    with pytest.raises(ValueError, match="time_limit: the time ran out"):
         table.tree((0, 0, 0, 0))
 
 
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"k_adjust": -1}, "k_adjust is -1"),
-        ({"n_prune": 1.5}, "n_prune is 1.5"),
-        ({"n_raise": True}, "n_raise is True"),
+        ({"k_adjust": -1}, "k_adjust: expected .*got -1"),
+        ({"n_prune": 1.5}, "n_prune: expected .*got 1.5"),
+        ({"n_raise": True}, "n_raise: expected .*got True"),
         ({"features": [0]}, "k_exchange=0"),
     ],
 )
@@ -181,7 +181,7 @@ def test_bad_budgets(settings, message):
 
 @pytest.mark.parametrize(
     ("settings", "message"),
-    [({"time_limit": 0}, "time_limit is 0"), ({"memory_limit_mb": "a"}, "memory_limit_mb is 'a'")],
+    [({"time_limit": 0}, "time_limit: .*got 0"), ({"memory_limit_mb": "a"}, "memory_limit_mb: .*got 'a'")],
 )
 def test_limits_that_no_search_could_keep_to_are_refused(settings, message):
     X, y = load_iris(return_X_y=True)

@@ -87,23 +87,23 @@ def test_frames_and_missing_values():
 
 
 def test_what_does_not_fit_is_refused(forest):
-    with pytest.raises(TypeError, match="forest is a RandomForestRegressor"):
+    with pytest.raises(TypeError, match="forest: expected .*got a RandomForestRegressor"):
         improve_forest(RandomForestRegressor(2).fit(X, Y), X, Y)
     with pytest.raises(NotFittedError):
         improve_forest(RandomForestClassifier(), X, Y)
-    with pytest.raises(ValueError, match="forest predicts 2 outputs"):
+    with pytest.raises(ValueError, match="forest: expected one output .*got 2"):
         improve_forest(RandomForestClassifier(2).fit(X, np.column_stack([Y, Y])), X, Y)
-    with pytest.raises(ValueError, match="X has 177 rows, but the forest was fitted on 178"):
+    with pytest.raises(ValueError, match="X: expected the 178 rows .*got 177"):
         improve_forest(forest, X[1:], NAMES[1:])
-    with pytest.raises(ValueError, match="not those that the forest was fitted on"):
+    with pytest.raises(ValueError, match="expected those that the forest was fitted on"):
         improve_forest(forest, X, np.random.default_rng(0).permutation(NAMES))
-    with pytest.raises(ValueError, match=r"y holds classes \['merlot'\]"):
+    with pytest.raises(ValueError, match=r"y: expected .*got also \['merlot'\]"):
         improve_forest(forest, X, np.where(Y == 0, "merlot", NAMES))
     with pytest.raises(ValueError, match="X has 3 features"):
         improve_forest(forest, X[:, :3], NAMES)
-    with pytest.raises(ValueError, match="sample is 'half'"):
+    with pytest.raises(ValueError, match="sample: expected .*got 'half'"):
         improve_forest(forest, X, NAMES, sample="half")
-    with pytest.raises(ValueError, match="k is -1"):
+    with pytest.raises(ValueError, match="k: expected .*got -1"):
         improve_forest(forest, X, NAMES, k=-1)
     with pytest.raises(TypeError, match="MultiOutputClassifier"):
         improve_forest(MultiOutputClassifier(RandomForestClassifier()), X, NAMES)

@@ -45,10 +45,10 @@ def test_the_table_is_the_papers():
 @pytest.mark.parametrize(
     ("sets", "n", "says"),
     [
-        ([], None, "sets is empty"),
-        ([{0}, set()], None, "empty set"),
-        ([{3}], 3, r"outside 0\.\.2"),
-        ([{-1}], 3, "outside"),
+        ([], None, "at least one set to hit, got none"),
+        ([{0}, set()], None, "got an empty one"),
+        ([{3}], 3, r"elements in 0\.\.2"),
+        ([{-1}], 3, "got others"),
     ],
 )
 def test_what_is_no_hitting_set_problem_is_refused(sets, n, says):

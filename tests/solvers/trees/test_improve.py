@@ -25,43 +25,43 @@ def iris_tree():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"k": -1}, "k is -1"),
-        ({"k": 1.0}, "k is 1.0"),
-        ({"k": True}, "k is True"),
-        ({"time_limit": -1}, "time_limit is -1"),
-        ({"time_limit": float("nan")}, "time_limit is nan"),
-        ({"time_limit": "a"}, "time_limit is 'a'"),
-        ({"memory_limit_mb": None}, "memory_limit_mb is None"),
-        ({"n_jobs": 0}, "n_jobs is 0"),
-        ({"max_rounds": 1.5}, "max_rounds is 1.5"),
-        ({"n_prune": 9}, "n_prune is 9"),
-        ({"min_weight_fraction_leaf": "a"}, "min_weight_fraction_leaf is 'a'"),
-        ({"sample_weight": ["heavy"] * 150}, "sample_weight holds what is no number"),
-        ({"features": 3}, "features is 3"),
-        ({"features": "petal"}, "features is 'petal'"),
-        ({"features": [0.5]}, r"features names \[0.5\]"),
-        ({"features": {0: 3}}, "features is 3"),
-        ({"frozen": None}, "frozen is None"),
-        ({"k": 2, "solver": "sweep"}, "k is 2 with solver='sweep'"),
-        ({"k": 2, "mode": "hillclimb"}, "k is 2 with mode='hillclimb'"),
-        ({"mode": "hillclimb", "solver": "brute"}, "solver is 'brute' with mode='hillclimb'"),
-        ({"k": 3, "solver": "brute"}, "would try up to"),
-        ({"mode": "fast"}, "mode is 'fast'"),
-        ({"solver": "cplex"}, "solver is 'cplex'"),
-        ({"secondary": "none"}, "secondary is 'none'"),
-        ({"operation": "prune"}, "operation is 'prune'"),
-        ({"min_samples_leaf": -1}, "min_samples_leaf is -1"),
-        ({"min_samples_leaf": 0.1}, "min_samples_leaf is 0.1"),
-        ({"min_weight_fraction_leaf": 0.6}, "min_weight_fraction_leaf is 0.6"),
-        ({"features": [4]}, r"features names \[4\]"),
-        ({"features": ["petal"]}, r"features names \['petal'\]"),
-        ({"features": {99: [0]}}, r"features names \[99\], which are no cuts"),
-        ({"features": [0], "operation": "adjust"}, "features is given"),
-        ({"frozen": [99]}, r"frozen names \[99\]"),
+        ({"k": -1}, "k: expected .*got -1"),
+        ({"k": 1.0}, "k: expected .*got 1.0"),
+        ({"k": True}, "k: expected .*got True"),
+        ({"time_limit": -1}, "time_limit: expected .*got -1"),
+        ({"time_limit": float("nan")}, "time_limit: expected .*got nan"),
+        ({"time_limit": "a"}, "time_limit: expected .*got 'a'"),
+        ({"memory_limit_mb": None}, "memory_limit_mb: expected .*got None"),
+        ({"n_jobs": 0}, "n_jobs: expected .*got 0"),
+        ({"max_rounds": 1.5}, "max_rounds: expected .*got 1.5"),
+        ({"n_prune": 9}, "n_prune"),
+        ({"min_weight_fraction_leaf": "a"}, "min_weight_fraction_leaf: expected .*got 'a'"),
+        ({"sample_weight": ["heavy"] * 150}, "sample_weight: expected .*got what is none"),
+        ({"features": 3}, "features: expected .*got 3"),
+        ({"features": "petal"}, "features: expected .*got 'petal'"),
+        ({"features": [0.5]}, r"features: expected .*got \[0.5\]"),
+        ({"features": {0: 3}}, "features: expected .*got 3"),
+        ({"frozen": None}, "frozen: expected .*got None"),
+        ({"k": 2, "solver": "sweep"}, "k: expected 0 or 1 with solver='sweep'.*got 2"),
+        ({"k": 2, "mode": "hillclimb"}, "k: expected 1 with mode='hillclimb'.*got 2"),
+        ({"mode": "hillclimb", "solver": "brute"}, "solver: expected 'auto' with mode='hillclimb'.*got 'brute'"),
+        ({"k": 3, "solver": "brute"}, "solver: 'brute' tries at most"),
+        ({"mode": "fast"}, "mode: expected .*got 'fast'"),
+        ({"solver": "cplex"}, "solver: expected .*got 'cplex'"),
+        ({"secondary": "none"}, "secondary: expected .*got 'none'"),
+        ({"operation": "prune"}, "operation: expected .*got 'prune'"),
+        ({"min_samples_leaf": -1}, "min_samples_leaf: expected .*got -1"),
+        ({"min_samples_leaf": 0.1}, "min_samples_leaf: expected .*got 0.1"),
+        ({"min_weight_fraction_leaf": 0.6}, "min_weight_fraction_leaf: expected .*got 0.6"),
+        ({"features": [4]}, r"features: expected .*got \[4\]"),
+        ({"features": ["petal"]}, r"features: expected .*got \['petal'\]"),
+        ({"features": {99: [0]}}, r"features: expected .*got \[99\]"),
+        ({"features": [0], "operation": "adjust"}, "features: expected None"),
+        ({"frozen": [99]}, r"frozen: expected .*got \[99\]"),
         ({"sample_weight": -np.ones(150)}, "negative"),
-        ({"sample_weight": np.full(150, np.nan)}, "missing weight"),
+        ({"sample_weight": np.full(150, np.nan)}, "infinite or missing one"),
         ({"sample_weight": np.zeros(150)}, "zero everywhere"),
-        ({"sample_weight": np.ones(3)}, r"sample_weight has shape \(3,\)"),
+        ({"sample_weight": np.ones(3)}, r"sample_weight: expected .*got shape \(3,\)"),
     ],
 )
 def test_bad_settings_are_named(iris_tree, settings, message):
@@ -71,11 +71,11 @@ def test_bad_settings_are_named(iris_tree, settings, message):
 
 def test_bad_tables_and_trees_are_named(iris_tree):
     tree, X, y = iris_tree
-    with pytest.raises(ValueError, match="X has 3 features, but the tree has 4"):
+    with pytest.raises(ValueError, match="X: expected 4 features, .*got 3"):
         improve_tree(tree, X[:, :3], y)
     with pytest.raises(ValueError, match="inconsistent numbers of samples"):
         improve_tree(tree, X, y[:-1])
-    with pytest.raises(ValueError, match=r"y holds classes \[7\]"):
+    with pytest.raises(ValueError, match=r"y: expected .*got also \[7\]"):
         improve_tree(tree, X, np.where(y == 2, 7, y))
     with pytest.raises(ValueError, match="infinity"):
         improve_tree(tree, np.where(X > 6, np.inf, X), y)
@@ -84,16 +84,16 @@ def test_bad_tables_and_trees_are_named(iris_tree):
     with pytest.raises(NotFittedError):
         improve_tree(DecisionTreeClassifier(), X, y)
     without = replace(Tree.from_sklearn(tree), missing_left=None)
-    with pytest.raises(ValueError, match=r"missing values \(NaN\) in x\[2\]"):
+    with pytest.raises(ValueError, match=r"no missing values .*got NaN in x\[2\]"):
         improve_tree(without, np.where(np.arange(4) == 2, np.nan, X), y)
     named = DecisionTreeClassifier(max_depth=1).fit(pd.DataFrame(X, columns=list("abcd")), y)
-    with pytest.raises(ValueError, match="column 0 of X is 'z'; the tree expects 'a'"):
+    with pytest.raises(ValueError, match="X: expected 'a' as column 0, got 'z'"):
         improve_tree(named, pd.DataFrame(X, columns=list("zbcd")), y)
 
 
 def test_a_budget_beyond_the_cuts_is_cut_down():
     tree = hand_made(**STUMP)
-    with pytest.warns(UserWarning, match="k is 5, but the tree has 1 cuts"):
+    with pytest.warns(UserWarning, match="k: expected at most 1, .*got 5"):
         _, report = improve_tree(tree, [[0], [1], [2]], [0, 0, 1], k=5)
     assert report.errors_by_budget == (1, 0)
 

@@ -286,26 +286,26 @@ def test_nothing_to_be_done():
         lambda: climb_monotone(problem, [1]),
         lambda: solve_monotone_brute(problem, 1, [1]),
     ):
-        with pytest.raises(ValueError, match=r"monotonic_cst is \[1\].*no tree within k=1 changes of the one given"):
+        with pytest.raises(ValueError, match=r"monotonic_cst: no tree within k=1 changes of the one given keeps \[1\]"):
             solve()
     with pytest.raises(ValueError, match="no tree within k=0 changes"):
         solve_monotone(problem, 0, [1])
     assert solve_monotone(problem, 1, [-1]).errors_by_budget == (0, 0)
-    with pytest.raises(ValueError, match=r"mode='hillclimb' and by solver='brute'"):
+    with pytest.raises(ValueError, match=r"mode='hillclimb'"):
         solve_monotone(problem, 2, [-1])
 
 
 def test_constraints_are_checked():
     tree = complete_depth_2([0, 0, 0], [0.5, -1, 2], 2, 2)
     assert check_monotonic_cst(tree, [1, -1.0]).tolist() == [1, -1]
-    with pytest.raises(ValueError, match=r"shape \(1,\); the tree has 2 features"):
+    with pytest.raises(ValueError, match=r"each of 2 features, got shape \(1,\)"):
         check_monotonic_cst(tree, [1])
-    with pytest.raises(ValueError, match=r"holds \[0, 2\]"):
+    with pytest.raises(ValueError, match=r"got \[0, 2\]"):
         check_monotonic_cst(tree, [0, 2])
 
 
 def test_too_many_trees_are_refused():
     X = np.random.default_rng(0).random((100, 2))
     problem = build_problem(complete_depth_2([0, 1, 1], [0.5, 0.5, 0.5], 2, 2), X, (X[:, 0] > 0.5).astype(int))
-    with pytest.raises(ValueError, match="solver='brute' would try"):
+    with pytest.raises(ValueError, match="solver: 'brute' tries at most"):
         solve_monotone_brute(problem, 3, [1, 0])

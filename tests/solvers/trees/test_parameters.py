@@ -159,9 +159,9 @@ def test_sweeps_of_two_changes_are_those_below_every_position():
 
 def test_bad_budgets_are_refused():
     tree = tree_from_weka(CHAIN)
-    with pytest.raises(ValueError, match="k is -1"):
+    with pytest.raises(ValueError, match="k: expected .*got -1"):
         instance_parameters(tree, X, Y, k=-1)
-    with pytest.raises(ValueError, match="operation is 'swap'"):
+    with pytest.raises(ValueError, match="operation: expected .*got 'swap'"):
         instance_parameters(tree, X, Y, operation="swap")
 
 
@@ -169,5 +169,5 @@ def test_a_tree_of_scikit_learn_is_measured_as_it_is():
     table, classes = load_iris(return_X_y=True)
     tree = DecisionTreeClassifier(max_depth=2, random_state=0).fit(table, classes)
     assert instance_parameters(tree, table, classes) == instance_parameters(Tree.from_sklearn(tree), table, classes)
-    with pytest.raises(TypeError, match="tree is a str"):
+    with pytest.raises(TypeError, match="tree: expected .*got a str"):
         instance_parameters("tree", table, classes)

@@ -65,5 +65,5 @@ def test_the_plain_programme_stops():
 @pytest.mark.parametrize("rounds", [0, -1, 1.5, None])
 def test_rounds_that_are_none_are_refused(rounds):
     X, y = load_iris(return_X_y=True)
-    with pytest.raises(ValueError, match="max_rounds is"):
+    with pytest.raises(ValueError, match="max_rounds: expected"):
         tao(DecisionTreeClassifier(max_depth=2).fit(X, y), X, y, max_rounds=rounds)

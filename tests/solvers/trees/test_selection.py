@@ -48,7 +48,7 @@ def test_inside_a_search_over_a_pipeline():
 
 
 def test_other_searches_are_refused():
-    with pytest.raises(ValueError, match="holds no k"):
+    with pytest.raises(ValueError, match="got no k"):
         fewest_changes({"params": [{"depth": 3}], "mean_test_score": [1.0]})
     with pytest.raises(ValueError, match="several metrics"):
         fewest_changes({"params": [{"k": 3}], "mean_test_f1": [1.0]})

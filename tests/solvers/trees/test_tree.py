@@ -16,27 +16,27 @@ STUMP = {"left": [1, -1, -1], "right": [2, -1, -1], "feature": [0, -1, -1], "thr
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"left": [3, -1, -1]}, r"left\[0\] = 3 is no node"),
-        ({"left": [-2, -1, -1]}, r"left\[0\] = -2"),
-        ({"left": [0, -1, -1]}, "reached twice"),
-        ({"left": [2, -1, -1]}, "reached twice"),
-        ({"left": [-1, -1, -1]}, "one child only"),
-        ({"left": [-1, -1, -1], "right": [-1, -1, -1]}, "not reached"),
-        ({"left": [1.5, -1, -1]}, "left holds values"),
-        ({"left": ["a", -1, -1]}, "left holds"),
-        ({"feature": [1, -1, -1]}, r"feature\[0\] is 1"),
-        ({"feature": [-1, -1, -1]}, r"feature\[0\] is -1"),
-        ({"threshold": [np.inf, 0, 0]}, r"threshold\[0\] is inf"),
-        ({"threshold": [0, 0]}, "threshold has shape"),
+        ({"left": [3, -1, -1]}, r"left\[0\]: expected .*got 3"),
+        ({"left": [-2, -1, -1]}, r"left\[0\]: expected .*got -2"),
+        ({"left": [0, -1, -1]}, "expected one parent a node"),
+        ({"left": [2, -1, -1]}, "expected one parent a node"),
+        ({"left": [-1, -1, -1]}, "expected two children, or none"),
+        ({"left": [-1, -1, -1], "right": [-1, -1, -1]}, "every node below the root"),
+        ({"left": [1.5, -1, -1]}, "left: expected int32, got values"),
+        ({"left": ["a", -1, -1]}, "left: expected int32, got"),
+        ({"feature": [1, -1, -1]}, r"feature\[0\]: expected .*got 1"),
+        ({"feature": [-1, -1, -1]}, r"feature\[0\]: expected .*got -1"),
+        ({"threshold": [np.inf, 0, 0]}, r"threshold\[0\]: expected .*got inf"),
+        ({"threshold": [0, 0]}, "threshold: expected shape"),
         ({"value": [[0.5, 0.5], [1, 1], [0.5, 0.5]]}, r"value\[1\]"),
         ({"value": [[0.5, 0.5], [1.5, -0.5], [0.5, 0.5]]}, r"value\[1\]"),
         ({"weight": [1, 1, -1]}, r"weight\[2\]"),
         ({"n_samples": [1, -1, 2]}, r"n_samples\[1\]"),
         ({"classes": [0, 0]}, "each once"),
-        ({"classes": [0, 1, 2]}, "value has shape"),
-        ({"dtype": "float16"}, "dtype is 'float16'"),
-        ({"feature_names": ("a", "b")}, "feature_names holds 2 names"),
-        ({"missing_left": [True]}, "missing_left has shape"),
+        ({"classes": [0, 1, 2]}, "value: expected shape"),
+        ({"dtype": "float16"}, "dtype: expected one of .*got 'float16'"),
+        ({"feature_names": ("a", "b")}, "feature_names: expected 1, got 2"),
+        ({"missing_left": [True]}, "missing_left: expected shape"),
     ],
 )
 def test_what_is_no_tree_is_refused(change, message):
@@ -102,19 +102,19 @@ def test_json_gives_back_the_same_tree(seed, tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"schema": "other"}, "schema is 'other'"),
+        ({"schema": "other"}, "schema 'thrifty.tree' version 1, got 'other'"),
         ({"version": 2}, "version 2"),
-        ({"extra": 1}, r"unknown keys \['extra'\]"),
-        ({"left": None}, "left is NoneType"),
-        ({"left": [[1], 2]}, "left is ragged"),
-        ({"left": [2**40, -1, -1]}, "left holds values"),
-        ({"left": [9, -1, -1]}, "no node"),
+        ({"extra": 1}, "got also 'extra'"),
+        ({"left": None}, "left: expected a list, got a NoneType"),
+        ({"left": [[1], 2]}, "left: expected a rectangular list"),
+        ({"left": [2**40, -1, -1]}, "left: expected int32, got values"),
+        ({"left": [9, -1, -1]}, "expected a child in"),
         ({"threshold": ["inf", 0, 0]}, "threshold"),
-        ({"missing_left": [1, 0, 0]}, "missing_left holds other"),
-        ({"n_features": "2"}, "n_features is '2'"),
-        ({"n_features": 0}, "n_features is 0"),
-        ({"feature_names": [1]}, "feature_names is"),
-        ({"dtype": 5}, "dtype is 5"),
+        ({"missing_left": [1, 0, 0]}, "missing_left: expected true and false"),
+        ({"n_features": "2"}, "n_features: expected .*got '2'"),
+        ({"n_features": 0}, "n_features: expected .*got 0"),
+        ({"feature_names": [1]}, "feature_names: expected a list of strings"),
+        ({"dtype": 5}, "dtype: expected .*got 5"),
     ],
 )
 def test_a_file_that_is_no_tree_is_refused(change, message, tmp_path):
@@ -123,7 +123,7 @@ def test_a_file_that_is_no_tree_is_refused(change, message, tmp_path):
     with pytest.raises(ValueError, match=message):
         Tree.from_dict({**document, **change})
     lacking = {key: entry for key, entry in document.items() if key != "weight"}
-    with pytest.raises(ValueError, match=r"missing keys \['weight'\]"):
+    with pytest.raises(ValueError, match="got none of 'weight'"):
         Tree.from_dict(lacking)
     (tmp_path / "broken.json").write_text("{")
     with pytest.raises(ValueError, match=r"broken\.json"):
@@ -132,16 +132,16 @@ def test_a_file_that_is_no_tree_is_refused(change, message, tmp_path):
 
 def test_tables_that_do_not_fit_are_refused():
     tree = hand_made(**STUMP, feature_names=("width",))
-    with pytest.raises(ValueError, match="X has 2 features, but the tree has 1"):
+    with pytest.raises(ValueError, match="X: expected 1 features, .*got 2"):
         tree.predict([[1, 2]])
-    with pytest.raises(ValueError, match="missing values .* in width"):
+    with pytest.raises(ValueError, match="no missing values .*got NaN in width"):
         tree.predict([[np.nan]])
     with pytest.raises(ValueError, match="infinity"):
         tree.predict([[np.inf]])
-    with pytest.raises(ValueError, match="'height'; the tree expects 'width'"):
+    with pytest.raises(ValueError, match="expected 'width' as column 0, got 'height'"):
         tree.predict(pd.DataFrame({"height": [1.0]}))
     single = hand_made(**STUMP, dtype="float32")
-    with pytest.raises(ValueError, match="too large for float32"):
+    with pytest.raises(ValueError, match="within float32"):
         single.predict([[1e300]])
 
 

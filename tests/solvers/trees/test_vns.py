@@ -102,10 +102,10 @@ def test_time_limit_and_incumbents():
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
-        ({"max_changes": 0}, "max_changes is 0"),
-        ({"max_rounds": 0}, "max_rounds is 0"),
-        ({"tabu_size": -1}, "tabu_size is -1"),
-        ({"time_limit": -2.0}, "time_limit is -2.0"),
+        ({"max_changes": 0}, "max_changes: expected .*got 0"),
+        ({"max_rounds": 0}, "max_rounds: expected .*got 0"),
+        ({"tabu_size": -1}, "tabu_size: expected .*got -1"),
+        ({"time_limit": -2.0}, "time_limit: expected .*got -2.0"),
     ],
 )
 def test_bad_settings_are_named(settings, says):
@@ -118,3 +118,13 @@ def test_a_single_leaf_is_an_optimum():
     solution = solve_vns(problem, ties=True)
     assert solution.status == "local optimum"
     assert np.isclose(solution.errors_by_budget[0], problem.n_errors(problem.cuts))
+
+
+def test_without_a_seed_it_is_seed_0_and_numpys_own_state_is_left_alone():
+    np.random.seed(5)  # noqa: NPY002
+    before = np.random.get_state()[1].tolist()  # noqa: NPY002
+    for problem in map(problem_of, range(6)):
+        found = [solve_vns(problem, ties=True, max_rounds=4, random_state=seed).cuts for seed in (None, 0)]
+        assert np.array_equal(found[0].feature, found[1].feature)
+        assert np.array_equal(found[0].rank, found[1].rank)
+    assert np.random.get_state()[1].tolist() == before  # noqa: NPY002

@@ -177,23 +177,23 @@ def test_what_is_printed_is_read_back(tree, header):
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("", "holds no tree"),
-        ("J48 pruned tree\n----\n\n", "holds no tree"),
-        ("hello", "line 1 of WEKA's text is 'hello'"),
+        ("", "text: expected a tree, .* got none"),
+        ("J48 pruned tree\n----\n\n", "text: expected a tree, .* got none"),
+        ("hello", "text, line 1: expected .*got 'hello'"),
         ("x < 1: a (1.0)\nx >= 1: b (1.0)", "reads J48, not RandomTree"),
-        ("x <= 1: a (1.0)", "lines 1 of WEKA's text are branches of one cut"),
-        ("x <= 1: a (1.0)\nx > 2: b (1.0)", "lines 1, 2 .* do not make a test of 'x'"),
-        ("x <= 1: a (1.0)\ny > 1: b (1.0)", "do not make a test of 'x'"),
-        ("x <= one: a (1.0)\nx > one: b (1.0)", "line 1 .* compares with 'one'"),
-        ("x <= 1: a (1.0)\nx > 1", "line 2 .* leads nowhere"),
-        ("x <= 1: a (1.0)\n|   y <= 1: a (1.0)\nx > 1: b (1.0)", "line 2 .* continues line 1"),
-        ("x <= 1\n|   |   y <= 1: a (1.0)\nx > 1: b (1.0)", "line 2 .* indented by more than a level"),
-        ("x <= 1: a (1.0/2.0)\nx > 1: b (1.0)", "line 1 .* has 2.0 errors of a weight of 1.0"),
-        ("x <= 1: a (2.0/1.0)\nx > 1: a (1.0)", "line 1 .* shows one class only"),
-        ("x <= 1: a (3.0/2.0)\nx > 1: b (1.0)", "line 1 .* a leaf predicts its majority"),
-        ("J48 pruned tree\n---\nx <= 1: a (1.0)\nx > 1: b (1.0)\n\nSize of the tree : 5", "says 5 nodes, but shows 3"),
-        ("J48 pruned tree\n---\n: a (1.0)\n\nJ48 pruned tree\n", "holds 2 trees"),
-        (": a", "ends in 'a'"),
+        ("x <= 1: a (1.0)", "text, lines 1: expected the branches of one cut"),
+        ("x <= 1: a (1.0)\nx > 2: b (1.0)", "text, lines 1, 2: expected the branches of one cut on 'x'"),
+        ("x <= 1: a (1.0)\ny > 1: b (1.0)", "expected the branches of one cut on 'x'"),
+        ("x <= one: a (1.0)\nx > one: b (1.0)", "line 1: expected a number, got 'one'"),
+        ("x <= 1: a (1.0)\nx > 1", "line 2: expected a leaf or lines below it"),
+        ("x <= 1: a (1.0)\n|   y <= 1: a (1.0)\nx > 1: b (1.0)", "line 2: expected no line below line 1"),
+        ("x <= 1\n|   |   y <= 1: a (1.0)\nx > 1: b (1.0)", "line 2: expected one level more"),
+        ("x <= 1: a (1.0/2.0)\nx > 1: b (1.0)", "line 1: expected at most 1.0 errors, .*got 2.0"),
+        ("x <= 1: a (2.0/1.0)\nx > 1: a (1.0)", "classes: expected .*line 1 .*one class only"),
+        ("x <= 1: a (3.0/2.0)\nx > 1: b (1.0)", "line 1: expected its majority's class"),
+        ("J48 pruned tree\n---\nx <= 1: a (1.0)\nx > 1: b (1.0)\n\nSize of the tree : 5", "expected 5 nodes, .*got 3"),
+        ("J48 pruned tree\n---\n: a (1.0)\n\nJ48 pruned tree\n", "expected one tree, got 2"),
+        (": a", "at its end, got 'a'"),
     ],
 )
 def test_what_is_no_tree_is_refused(text, says):
@@ -203,7 +203,7 @@ def test_what_is_no_tree_is_refused(text, says):
 
 def test_other_columns_and_classes_are_refused():
     text = "x <= 1: a (1.0)\nx > 1: b (1.0)"
-    with pytest.raises(ValueError, match=r"tests \['x'\], which are not among the columns \['y'\]"):
+    with pytest.raises(ValueError, match=r"feature_names: expected .*got \['y'\] without \['x'\]"):
         tree_from_weka(text, feature_names=["y"])
-    with pytest.raises(ValueError, match="line 2 .* predicts 'b'; classes are"):
+    with pytest.raises(ValueError, match="line 2: expected one of the classes .*got 'b'"):
         tree_from_weka(text, classes=["a", "c"])

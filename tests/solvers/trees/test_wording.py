@@ -152,5 +152,5 @@ def test_trees_of_scikit_learn_are_compared_as_they_are():
     after, report = improve_tree(before, X, y)
     assert report.difference.edits
     assert describe_difference(before, after, X, y) == report.difference
-    with pytest.raises(TypeError, match="it needs a DecisionTreeClassifier"):
+    with pytest.raises(TypeError, match="expected a DecisionTreeClassifier"):
         describe_difference(before, None)

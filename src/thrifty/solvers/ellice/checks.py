@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import math
 import warnings
-from collections.abc import Sequence
-from numbers import Integral, Real
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
+from thrifty._common.checks import one_of, whole
 from thrifty.solvers.ellice.errors import EpsilonTooLargeError
 
 if TYPE_CHECKING:
@@ -19,45 +17,6 @@ if TYPE_CHECKING:
 
 #: Spreads of columns that differ by more than this make a plain distance meaningless.
 UNSCALED = 1e3
-
-
-def check_number(name: str, value: Any, what: str, *, least: float = -math.inf) -> None:
-    """Refuse what is no finite number, or too small.
-
-    Args:
-        name: How the argument is called.
-        value: What came.
-        what: What would do.
-        least: The smallest that would.
-
-    Raises:
-        ValueError: It is none, or smaller.
-    """
-    if isinstance(value, bool) or not isinstance(value, Real) or not (math.isfinite(value) and float(value) >= least):
-        raise ValueError(f"{name} is {value!r}; it is {what}")
-
-
-def check_whole(name: str, value: Any, *, least: int = 1) -> int:
-    """Return a whole number.
-
-    Raises:
-        ValueError: It is none, or smaller than ``least``.
-    """
-    whole = isinstance(value, Integral) or (isinstance(value, float) and value.is_integer())
-    if isinstance(value, bool) or not whole or value < least:
-        raise ValueError(f"{name} is {value!r}; it is a whole number, at least {least}")
-    return int(value)
-
-
-def check_choice(name: str, value: Any, options: Sequence[str | None]) -> None:
-    """Refuse what is not among the options.
-
-    Raises:
-        ValueError: It is not.
-    """
-    if not (isinstance(value, str) or value is None) or value not in options:
-        said = [repr(option) for option in options]
-        raise ValueError(f"{name} is {value!r}; it is {', '.join(said[:-1])} or {said[-1]}")
 
 
 def check_settings(explainer: ElliCE) -> None:
@@ -70,17 +29,17 @@ def check_settings(explainer: ElliCE) -> None:
     from thrifty.solvers.ellice.labels import threshold_logit
     from thrifty.solvers.ellice.supports import check_sparsity
 
-    check_choice("method", explainer.method, ("auto", "exact", "gradient", "data"))
-    check_choice("solver", explainer.solver, ("auto", "clarabel", "bisection"))
-    check_choice("preset", explainer.preset, ("closest", "library", "paper"))
-    check_choice("certify", explainer.certify, ("ellipsoid", "rashomon"))
+    one_of("method", explainer.method, ("auto", "exact", "gradient", "data"))
+    one_of("solver", explainer.solver, ("auto", "clarabel", "bisection"))
+    one_of("preset", explainer.preset, ("closest", "library", "paper"))
+    one_of("certify", explainer.certify, ("ellipsoid", "rashomon"))
     check_distance(explainer.distance)
     check_sparsity(explainer.sparsity)
-    check_whole("n_counterfactuals", explainer.n_counterfactuals)
-    check_whole("max_combinations", explainer.max_combinations)
-    check_whole("n_restarts", explainer.n_restarts)
+    whole("n_counterfactuals", explainer.n_counterfactuals)
+    whole("max_combinations", explainer.max_combinations)
+    whole("n_restarts", explainer.n_restarts)
     if explainer.random_state is not None:
-        check_whole("random_state", explainer.random_state, least=0)
+        whole("random_state", explainer.random_state, least=0)
     threshold_logit(explainer.threshold)
 
 
@@ -97,13 +56,19 @@ def method_for(explainer: ElliCE, reading: Reading) -> str:
             "network": "is a network, for which {g1 >= t} is not convex",
             "opaque": "has steps that cannot be undone, so rows cannot be made up",
         }[reading.kind]
-        raise ValueError(f"method is {explainer.method!r}, but the model {why}; use {' or '.join(map(repr, fits))}")
+        raise ValueError(f"method: expected {' or '.join(map(repr, fits))}, got {explainer.method!r}: the model {why}")
     if explainer.distance == "sparse" and method != "data":
-        raise ValueError("distance is 'sparse', which is for method='data'; otherwise keep changes few with sparsity=")
+        raise ValueError(
+            "distance: expected another than 'sparse', which is for method='data' (here sparsity= keeps changes few)"
+        )
     if explainer.certify == "rashomon" and (method != "exact" or explainer.sparsity is not None):
-        raise ValueError("certify is 'rashomon', which needs method='exact' (a linear model), without sparsity")
+        raise ValueError(
+            "certify: expected 'ellipsoid', got 'rashomon', which needs method='exact' (a linear model) and no sparsity"
+        )
     if explainer.sparsity is not None and method == "data":
-        raise ValueError("sparsity is for method 'exact' or 'gradient'; for 'data' use distance='sparse'")
+        raise ValueError(
+            "sparsity: expected None with method='data' (distance='sparse' keeps changes few), got a number"
+        )
     return method
 
 

@@ -16,13 +16,14 @@ import numpy as np
 import typer
 
 from thrifty._common.extras import require
-from thrifty._common.files import write_whole
+from thrifty._common.files import refuse_existing, write_whole
+from thrifty._common.options import Force, Json, Seed
 from thrifty._common.tables import read_table
 from thrifty.solvers.ellice.inputs import label_of, limits_of, model_of, persons_like, training_table
 
 app = typer.Typer(no_args_is_help=True, add_completion=False)
 
-Train = Annotated[Path, typer.Option(help="Training table: CSV with a header line, or Parquet.", exists=True)]
+Data = Annotated[Path, typer.Option(help="Training table: CSV with a header line, or Parquet.", exists=True)]
 Target = Annotated[str, typer.Option("--target", help="The column of the training table that holds the labels.")]
 Queries = Annotated[Path, typer.Option("--query", help="Table of persons.", exists=True)]
 ModelFile = Annotated[
@@ -50,10 +51,8 @@ Limits = Annotated[
         exists=True,
     ),
 ]
-Method = Annotated[str, typer.Option(help="auto; exact (linear models), gradient (networks), data (rows of --train).")]
+Method = Annotated[str, typer.Option(help="auto; exact (linear models), gradient (networks), data (rows of --data).")]
 L2 = Annotated[float, typer.Option("--l2", help="Penalty of the objective: 1 / (C n) of the model's fit.", min=0.0)]
-Seed = Annotated[int, typer.Option(help="Every random choice follows from it.", min=0)]
-Force = Annotated[bool, typer.Option("--force", help="Replace a file that is there.")]
 
 
 @app.callback()
@@ -63,7 +62,7 @@ def _ellice() -> None:
 
 @app.command()
 def explain(
-    train: Train,
+    data: Data,
     target: Target,
     query: Queries,
     out: Annotated[Path, typer.Option(help="Where the answers go: .csv, .parquet or .json (a report).")],
@@ -81,7 +80,7 @@ def explain(
     ] = "ellipsoid",
     threshold: Annotated[float, typer.Option(help="Probability of class 1 that decides.")] = 0.5,
     l2: L2 = 1e-3,
-    batch_size: Annotated[int, typer.Option(help="Persons explained in one go.", min=1)] = 4096,
+    batch: Annotated[int, typer.Option(help="Persons explained in one go.", min=1)] = 4096,
     shard: Annotated[
         str | None, typer.Option(help="i/n: explain only the i-th of n parts of the queries (under torchrun: by rank).")
     ] = None,
@@ -91,7 +90,7 @@ def explain(
 ) -> None:
     """Find, for each person of a table, the nearest change that every near-optimal model accepts.
 
-    thrifty ellice explain --train train.csv --target decision --query q.csv --immutable age,sex --out cf.csv
+    thrifty ellice explain --data train.csv --target decision --query q.csv --immutable age,sex --out cf.csv
 
     Answers come as the person's columns, changed, and columns cf_...: cf_query (the row of --query, from 0), cf_status
     (already_valid, optimal, feasible, infeasible, not_found, no_candidate), cf_changed, cf_distance, cf_radius (the
@@ -103,10 +102,9 @@ def explain(
         out = out.with_name(f"{out.stem}.{part}-of-{parts}{out.suffix}")
     kind = out.suffix.lower()
     if kind not in (".csv", ".parquet", ".json"):
-        raise ValueError(f"--out is {str(out)!r}; it ends in .csv, .parquet or .json")
-    if out.exists() and not force:
-        raise FileExistsError(f"{out} already exists; choose another path, or use --force to replace it")
-    frame, labels = training_table(train, target)
+        raise ValueError(f"--out: expected a name that ends in .csv, .parquet or .json, got {str(out)!r}")
+    refuse_existing(out, force)
+    frame, labels = training_table(data, target)
     explainer = _explainer(
         frame, labels, model, l2, epsilon, desired, immutable, constraints,
         method=method, distance=distance, sparsity=_sparsity(sparsity), n_counterfactuals=per_person,
@@ -116,12 +114,12 @@ def explain(
     explainer.reading_.encoding.frame(persons, "--query")  # refused by the name that it has here
     persons = persons.iloc[part::parts]
     results = []
-    for at in range(0, max(1, len(persons)), batch_size):
-        results.append(explainer.explain(persons.iloc[at : at + batch_size]))
-        sys.stderr.write(f"{min(len(persons), at + batch_size)} of {len(persons)} persons\n")
+    for at in range(0, max(1, len(persons)), batch):
+        results.append(explainer.explain(persons.iloc[at : at + batch]))
+        sys.stderr.write(f"{min(len(persons), at + batch)} of {len(persons)} persons\n")
     if kind == ".json":
         reports = [json.loads(result.to_json()) for result in results]
-        for start, report in zip(range(0, max(1, len(persons)), batch_size), reports, strict=True):
+        for start, report in zip(range(0, max(1, len(persons)), batch), reports, strict=True):
             for answer in report["answers"]:
                 answer["query"] = (answer["query"] + start) * parts + part
         whole = {**reports[0], "seconds": sum(report["seconds"] for report in reports)}
@@ -129,7 +127,7 @@ def explain(
         write_whole(out, json.dumps(whole, indent=1), force=force)
     else:
         frames = [result.to_frame() for result in results]
-        for start, one in zip(range(0, max(1, len(persons)), batch_size), frames, strict=True):
+        for start, one in zip(range(0, max(1, len(persons)), batch), frames, strict=True):
             one["cf_query"] = (one["cf_query"] + start) * parts + part
         table = pd.concat(frames, ignore_index=True)
         write_whole(out, table.to_parquet() if kind == ".parquet" else table.to_csv(index=False), force=force)
@@ -145,7 +143,7 @@ def explain(
 
 @app.command()
 def evaluate(
-    train: Train,
+    data: Data,
     target: Target,
     query: Queries,
     model: ModelFile = None,
@@ -163,10 +161,11 @@ def evaluate(
     method: Method = "auto",
     l2: L2 = 1e-3,
     seed: Seed = 0,
+    as_json: Json = False,
 ) -> None:
     """Find recourse, and tell how much of it other models of about the same quality accept.
 
-    thrifty ellice evaluate --train train.csv --target decision --query q.csv --kind bootstrap
+    thrifty ellice evaluate --data train.csv --target decision --query q.csv --kind bootstrap
 
     Printed are coverage (share of persons with an answer), robustness (share of persons whose answer every model
     accepts), agreement (mean share of models that accept an answer), l0 (changed columns), l1, l2, distance, outlier
@@ -176,7 +175,7 @@ def evaluate(
     from thrifty.solvers.ellice.evaluation import evaluate_recourse
 
     pd = require("pandas", extra="tabular")
-    frame, labels = training_table(train, target)
+    frame, labels = training_table(data, target)
     explainer = _explainer(
         frame, labels, model, l2, epsilon, desired, immutable, constraints, method=method, random_state=seed
     )
@@ -186,13 +185,17 @@ def evaluate(
     retrained = kind in ("bootstrap", "subsample", "shift", "retrain")
     bound = epsilon if epsilon_target is None and not retrained else epsilon_target
     ensemble = make_ensemble(kind, explainer.model, frame, labels, bound, n_models, seed, l2=l2)  # type: ignore[arg-type]
-    for name, value in evaluate_recourse(result, ensemble, explainer).to_dict().items():
+    scores = evaluate_recourse(result, ensemble, explainer).to_dict()
+    if as_json:
+        typer.echo(json.dumps(scores))
+        return
+    for name, value in scores.items():
         typer.echo(f"{name:<18} {value:.6g}")
 
 
 @app.command()
 def tune(
-    train: Train,
+    data: Data,
     target: Target,
     model: ModelFile = None,
     robustness: Annotated[float, typer.Option(help="Wanted share of models that accept an answer.")] = 0.95,
@@ -206,14 +209,15 @@ def tune(
     method: Method = "auto",
     l2: L2 = 1e-3,
     seed: Seed = 0,
+    as_json: Json = False,
 ) -> None:
     """Find the smallest epsilon whose recourse survives retraining as often as is wanted.
 
-    thrifty ellice tune --train train.csv --target decision --robustness 0.95
+    thrifty ellice tune --data train.csv --target decision --robustness 0.95
     """
     from thrifty.solvers.ellice.tuning import tune_epsilon
 
-    frame, labels = training_table(train, target)
+    frame, labels = training_table(data, target)
     fitted = model_of(model, frame, labels, l2)
     tuned = tune_epsilon(
         fitted, frame, labels, robustness=robustness, evaluator=kind, folds=folds, n_models=n_models, steps=steps,  # type: ignore[arg-type]
@@ -221,6 +225,9 @@ def tune(
         constraints=limits_of(constraints, immutable),
         progress=lambda done, total: sys.stderr.write(f"{done} of at most {total} tolerances\n"),
     )  # fmt: skip
+    if as_json:
+        typer.echo(json.dumps({"epsilon": tuned.epsilon, "reached": tuned.reached, "trace": tuned.trace}))
+        return
     for epsilon, robust, far in tuned.trace:
         typer.echo(f"epsilon {epsilon:.5f}  robustness {robust:.4f}  distance {far:.4g}")
     verdict = "reaches" if tuned.reached else "is the best, but falls short of"
@@ -251,7 +258,7 @@ def _sparsity(word: str | None) -> Any:
     if word is None or word == "min":
         return word
     if not word.isdigit():
-        raise ValueError(f"--sparsity is {word!r}; it is a number of features, or min")
+        raise ValueError(f"--sparsity: expected a number of features, or min, got {word!r}")
     return int(word)
 
 
@@ -261,5 +268,5 @@ def _shard(word: str | None) -> tuple[int, int]:
         return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
     part, _, parts = word.partition("/")
     if not (part.isdigit() and parts.isdigit() and 0 <= int(part) < int(parts)):
-        raise ValueError(f"--shard is {word!r}; it is i/n with i from 0 to n-1")
+        raise ValueError(f"--shard: expected i/n with i from 0 to n-1, got {word!r}")
     return int(part), int(parts)

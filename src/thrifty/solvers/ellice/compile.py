@@ -38,9 +38,11 @@ def compile_constraints(
 class _Compiler:
     def __init__(self, constraints: Constraints, encoding: Encoding, training: Encoded, bounds: Bounds) -> None:
         if bounds not in ("data", None):
-            raise ValueError(f"bounds is {bounds!r}; it is 'data' or None")
+            raise ValueError(f"bounds: expected 'data' or None, got {bounds!r}")
         if not isinstance(constraints, Constraints):
-            raise TypeError(f"constraints is a {type(constraints).__name__}; it is a Constraints(immutable=[...], ...)")
+            raise TypeError(
+                f"constraints: expected Constraints(immutable=[...], ...), got a {type(constraints).__name__}"
+            )
         self.given, self.encoding = constraints, encoding
         d = encoding.width
         self.lower, self.upper = np.full(d, -np.inf), np.full(d, np.inf)
@@ -72,18 +74,22 @@ class _Compiler:
         """Return the encoded column of a numeric feature."""
         column, positions = _columns_of(self.encoding, feature, argument)
         if column in self.encoding.groups:
-            raise ValueError(f"{argument} names {feature!r}, which is a category; it applies to numbers")
+            raise ValueError(f"{argument}: expected features that are numbers, got {feature!r}, which is a category")
         if not positions:
-            raise ValueError(f"{argument} names {feature!r}, which the model ignores")
+            raise ValueError(f"{argument}: expected features that the model reads, got {feature!r}, which it ignores")
         if len(positions) > 1:
-            raise ValueError(f"{argument} names {feature!r}, which the model sees in several columns")
+            raise ValueError(
+                f"{argument}: expected features of one column, got {feature!r}, which the model sees in several"
+            )
         return positions[0]
 
     def _freeze(self) -> None:
         given = self.given
         if isinstance(given.features_to_vary, str):
             if given.features_to_vary != "all":
-                raise ValueError(f"features_to_vary is {given.features_to_vary!r}; it is a list of features or 'all'")
+                raise ValueError(
+                    f"features_to_vary: expected a list of features or 'all', got {given.features_to_vary!r}"
+                )
         else:
             vary = {_columns_of(self.encoding, f, "features_to_vary")[0] for f in given.features_to_vary}
             for column, positions in self.encoding.positions.items():
@@ -99,21 +105,25 @@ class _Compiler:
         for feature, permitted in self.given.permitted_range.items():
             column, _ = _columns_of(self.encoding, feature, "permitted_range")
             if isinstance(permitted, str) or not hasattr(permitted, "__len__"):
-                raise ValueError(f"permitted_range of {feature!r} is {permitted!r}; it is (lowest, highest), or levels")
+                raise ValueError(
+                    f"permitted_range[{feature!r}]: expected (lowest, highest), or levels, got {permitted!r}"
+                )
             if (group := self.encoding.groups.get(column)) is not None:
                 known = {level: at for at, level in enumerate(group.levels)}
                 if group.has_baseline:
                     known[group.baseline] = -1
                 if strange := [level for level in permitted if level not in known]:
-                    raise ValueError(f"permitted_range of {feature!r} names {strange}; its levels are {list(known)}")
+                    raise ValueError(
+                        f"permitted_range[{feature!r}]: expected levels among {list(known)}, got {strange}"
+                    )
                 if not len(permitted):
-                    raise ValueError(f"permitted_range of {feature!r} is empty")
+                    raise ValueError(f"permitted_range[{feature!r}]: expected a level, got none")
                 self.levels[column] = tuple(known[level] for level in permitted)
                 continue
             j = self._number(feature, "permitted_range")
             if len(permitted) != 2 or not all(map(_is_number, permitted)) or permitted[0] > permitted[1]:
                 raise ValueError(
-                    f"permitted_range of {feature!r} is {list(permitted)}; it is (lowest, highest), lowest first"
+                    f"permitted_range[{feature!r}]: expected (lowest, highest), lowest first, got {list(permitted)}"
                 )
             ends = np.array(permitted, dtype=float) * self.encoding.slope[j] + self.encoding.offset[j]
             self.lower[j], self.upper[j] = ends.min(), ends.max()
@@ -124,7 +134,7 @@ class _Compiler:
         for feature, word in self.given.one_way.items():
             j = self._number(feature, "one_way")
             if word not in ("increase", "decrease"):
-                raise ValueError(f"one_way of {feature!r} is {word!r}; it is 'increase' or 'decrease'")
+                raise ValueError(f"one_way[{feature!r}]: expected 'increase' or 'decrease', got {word!r}")
             self.direction[j] = (1 if word == "increase" else -1) * int(np.sign(self.encoding.slope[j]))
 
     def _values(self) -> None:
@@ -133,7 +143,7 @@ class _Compiler:
             values = np.unique(allowed) if np.ndim(allowed) == 1 else np.empty(0)
             if not values.size or not all(map(_is_number, values.tolist())) or not np.isfinite(values).all():
                 raise ValueError(
-                    f"allowed_values of {feature!r} is {allowed!r}; it is a list of at least one finite number"
+                    f"allowed_values[{feature!r}]: expected a list of at least one finite number, got {allowed!r}"
                 )
             values = values.astype(float)
             self._lattice(feature, j, values)
@@ -147,11 +157,14 @@ class _Compiler:
             ends = np.array([max(self.lower[j], self.data_lower[j]), min(self.upper[j], self.data_upper[j])])
             raw_low, raw_high = np.sort((ends - self.encoding.offset[j]) / self.encoding.slope[j])
             if not np.isfinite([raw_low, raw_high]).all():
-                raise ValueError(f"integer names {feature!r}, which has no bounds; give it a permitted_range")
+                raise ValueError(
+                    f"integer: expected features with bounds (give a permitted_range), got {feature!r}, which has none"
+                )
             values = np.arange(math.ceil(raw_low - 1e-9), math.floor(raw_high + 1e-9) + 1, dtype=float)
             if len(values) > LONGEST_LATTICE:
                 raise ValueError(
-                    f"integer names {feature!r}, which spans {len(values)} numbers; treat it as continuous"
+                    f"integer: expected at most {LONGEST_LATTICE} numbers (else treat it as continuous), "
+                    f"got {len(values)} of {feature!r}"
                 )
             self._lattice(feature, j, values)
 
@@ -159,16 +172,14 @@ class _Compiler:
         values = np.sort(raw * self.encoding.slope[j] + self.encoding.offset[j])
         values = values[(values >= self.lower[j] - 1e-9) & (values <= self.upper[j] + 1e-9)]
         if not values.size:
-            raise ValueError(
-                f"{feature!r} is left without a value: its allowed values are all outside its permitted range"
-            )
+            raise ValueError(f"allowed_values[{feature!r}]: expected one within the permitted range, got none")
         self.lattices[j] = values
 
     def _weights(self) -> None:
         for feature, weight in self.given.feature_weights.items():
             column, positions = _columns_of(self.encoding, feature, "feature_weights")
             if not _is_number(weight) or not 0 < weight < math.inf:
-                raise ValueError(f"feature_weights of {feature!r} is {weight!r}; it is a positive number")
+                raise ValueError(f"feature_weights[{feature!r}]: expected a positive number, got {weight!r}")
             self.weights[list(positions)] = weight
             self.group_weights[column] = float(weight)
 
@@ -192,16 +203,20 @@ class _Compiler:
             columns = [self._number(feature, "one_hot_groups") for feature in features]
             names = list(features)
             if len(set(columns)) < max(2, len(columns)) or any(j in grouped for j in columns):
-                raise ValueError(f"one_hot_groups has {names}; a group has two or more columns, each in one group only")
+                raise ValueError(
+                    f"one_hot_groups: expected groups of two or more columns, each in one group only, got {names}"
+                )
             if len({bool(self.frozen[j]) for j in columns}) > 1:
-                raise ValueError(f"one_hot_groups has {names}, of which some may change and some may not")
+                raise ValueError(
+                    f"one_hot_groups: expected columns that all may change, or none, got {names}, of which some may"
+                )
             if any(j in self.lattices or self.direction[j] for j in columns):
-                raise ValueError(f"one_hot_groups has {names}, for some of which values or a direction are given")
+                raise ValueError(f"one_hot_groups: expected columns without values or a direction, got {names}")
             low, high = self.lower[columns], self.upper[columns]
             on, off = slope[columns] + offset[columns], offset[columns]
             inside = [at for at in range(len(columns)) if low[at] - 1e-9 <= on[at] <= high[at] + 1e-9]
             if not inside or ((off < low - 1e-9) | (off > high + 1e-9)).sum() > 1:
-                raise ValueError(f"one_hot_groups has {names}, whose permitted ranges leave no level")
+                raise ValueError(f"one_hot_groups: expected permitted ranges that leave a level, got none for {names}")
             weight = float(np.mean([self.given.feature_weights.get(f, GROUP_WEIGHT) for f in features]))
             add(columns, tuple(inside), False, weight)
         return tuple(choices), grouped
@@ -224,11 +239,11 @@ class _Compiler:
         try:
             A, b = (np.asarray(part, dtype=float) for part in self.given.linear)
         except (TypeError, ValueError):
-            raise ValueError(f"linear is {self.given.linear!r}; it is (A, b), for A·x ≤ b: numbers") from None
+            raise ValueError(f"linear: expected (A, b), numbers for A·x ≤ b, got {self.given.linear!r}") from None
         A, b = np.atleast_2d(A), np.ravel(b)
         if A.shape != (len(b), len(self.encoding.names)) or not (np.isfinite(A).all() and np.isfinite(b).all()):
             raise ValueError(
-                f"linear has A of shape {A.shape} and b of {b.shape}; A is [limits, {len(self.encoding.names)}], finite"
+                f"linear: expected a finite A [limits, {len(self.encoding.names)}] and b, got {A.shape} and {b.shape}"
             )
         on_encoded = np.zeros((len(b), d))
         for column in np.flatnonzero((A != 0).any(axis=0)):

@@ -192,7 +192,9 @@ def by_bisection(problem: ConeProblem) -> Vector | None:
     """
     if len(problem.b):
         require("clarabel", extra="tabular")
-        raise ValueError("solver='bisection' takes bounds only; linear limits and categories need solver='clarabel'")
+        raise ValueError(
+            "solver: expected 'clarabel' for linear limits and categories, got 'bisection', which takes bounds only"
+        )
     free = problem.free()
     matrix, offset, slope, level = problem.reduced()
     lower, upper, origin = problem.lower[free], problem.upper[free], problem.origin[free]

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
@@ -14,11 +13,13 @@ from typing import Any, Literal
 
 import numpy as np
 
+from thrifty._common import settings
+
 Feature = int | str
 Bounds = Literal["data"] | None
 
-#: Version of the JSON that constraints are written as.
-SCHEMA = 1
+#: Schema and version of the JSON that constraints are written as; a person's own file may leave them out.
+SCHEMA, VERSION = "thrifty.ellice.constraints", 1
 
 
 @dataclass(frozen=True)
@@ -61,15 +62,15 @@ class Constraints:
             value = getattr(self, name)
             listed = isinstance(value, (Sequence, np.ndarray)) and not isinstance(value, str)
             if not listed and not (name == "features_to_vary" and isinstance(value, str)):
-                raise ValueError(f"{name} is {value!r}; it is a list" + (" of features" if name[:3] != "one" else ""))
+                raise ValueError(f"{name}: expected a list{' of features' if name[:3] != 'one' else ''}, got {value!r}")
         for name in ("permitted_range", "one_way", "allowed_values", "feature_weights"):
             if not isinstance(value := getattr(self, name), Mapping):
-                raise ValueError(f"{name} is {value!r}; it maps features to what holds for them, as in {{'age': ...}}")
+                raise ValueError(f"{name}: expected a mapping from features, as in {{'age': ...}}, got {value!r}")
 
     def to_json(self) -> str:
         """Return the constraints as JSON, with schema and version."""
         held = {name: value for name, value in asdict(self).items() if not _is_default(name, value)}
-        return json.dumps({"schema": "thrifty.ellice.constraints", "version": SCHEMA, **held}, default=_jsonable)
+        return settings.dump(held, SCHEMA, VERSION, default=_jsonable)
 
     @classmethod
     def from_json(cls, text: str | os.PathLike[str]) -> Constraints:
@@ -80,18 +81,8 @@ class Constraints:
         """
         if isinstance(text, os.PathLike):
             text = Path(text).read_text(encoding="utf-8")
-        try:
-            stored = json.loads(text)
-        except json.JSONDecodeError as error:
-            raise ValueError(f"constraints are not JSON: {error}") from None
-        if not isinstance(stored, dict):
-            raise ValueError(f"constraints are a JSON object, got a {type(stored).__name__}")
-        stored.pop("schema", None)
-        if (version := stored.pop("version", SCHEMA)) != SCHEMA:
-            raise ValueError(f"constraints have version {version}; this release reads version {SCHEMA}")
         known = [entry.name for entry in fields(cls)]
-        if strange := sorted(set(stored) - set(known)):
-            raise ValueError(f"constraints have the unknown keys {strange}; known are {known}")
+        stored = settings.parse(text, SCHEMA, VERSION, known=known, headless=True, name="constraints")
         if "linear" in stored:
             stored["linear"] = tuple(stored["linear"])
         return cls(**stored)
@@ -104,4 +95,4 @@ def _is_default(name: str, value: Any) -> bool:
 def _jsonable(value: Any) -> Any:
     if hasattr(value, "tolist"):
         return value.tolist()
-    raise TypeError(f"constraints hold a {type(value).__name__}, which JSON cannot carry")
+    raise TypeError(f"constraints: expected what JSON carries, got a {type(value).__name__}")

@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import NDArray
 
+from thrifty._common.checks import one_of
 from thrifty.solvers.ellice.encoding import Encoded
 from thrifty.solvers.ellice.region import Region
 
@@ -29,8 +30,7 @@ def check_distance(distance: str) -> None:
     Raises:
         ValueError: It is none of the four.
     """
-    if distance not in get_args(Distance):
-        raise ValueError(f"distance is {distance!r}; it is one of {', '.join(get_args(Distance))}")
+    one_of("distance", distance, get_args(Distance))
 
 
 def distances(

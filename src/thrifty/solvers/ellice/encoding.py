@@ -72,7 +72,7 @@ class Encoding:
         self.slots = tuple(slots)
         self.baselines = dict(baselines or {})
         if twice := sorted({name for name in self.names if self.names.count(name) > 1}):
-            raise ValueError(f"X has the column names {twice} more than once; recourse needs names that are unique")
+            raise ValueError(f"X: expected each column name once, got {twice} more often")
         self.slope = np.array([slot.slope for slot in self.slots])
         self.offset = np.array([slot.offset for slot in self.slots])
         by_column: dict[int, list[int]] = {}
@@ -134,7 +134,7 @@ class Encoding:
             return self.names.index(feature)
         if isinstance(feature, (int, np.integer)) and not isinstance(feature, bool) and 0 <= feature < len(self.names):
             return int(feature)
-        raise ValueError(f"{argument} names {feature!r}, which is no column; the columns are {', '.join(self.names)}")
+        raise ValueError(f"{argument}: expected one of the columns {', '.join(self.names)}, got {feature!r}")
 
     def frame(self, X: Any, argument: str = "X") -> Any:
         """Return a table with our columns, in our order; see :func:`thrifty.solvers.ellice.frames.to_frame`.
@@ -146,7 +146,9 @@ class Encoding:
         used = frame[[self.names[column] for column in sorted(self.positions)]]
         if bool(used.isna().to_numpy().any()):
             holed = [str(name) for name in used.columns[used.isna().any()]]
-            raise ValueError(f"{argument} has missing values in {holed}; fill them in, or leave those rows out")
+            raise ValueError(
+                f"{argument}: expected no missing values (fill them in, or leave those rows out), got some in {holed}"
+            )
         return frame
 
     def encode(self, frame: Any) -> Encoded:
@@ -171,8 +173,8 @@ class Encoding:
             known = {*group.levels, *([group.baseline] if group.has_baseline else [])}
             if strange := sorted({str(value) for value in values if value not in known}):
                 raise ValueError(
-                    f"column {self.names[column]!r} has {strange[:3]}, which the model has not seen; "
-                    f"its levels are {sorted(map(str, known))}"
+                    f"{self.names[column]!r}: expected the levels {sorted(map(str, known))} that the model has seen, "
+                    f"got {strange[:3]}"
                 )
             for j, level in zip(positions, group.levels, strict=True):
                 encoded[:, j] = (values == level) * self.slope[j] + self.offset[j]
@@ -187,7 +189,7 @@ class Encoding:
         kinds = frame.dtypes.to_numpy()
         for column in columns:
             if kinds[column].kind in "mMc":  # numpy would turn dates into nanoseconds
-                raise ValueError(f"column {self.names[column]!r} should hold numbers; it holds {kinds[column]}")
+                raise ValueError(f"{self.names[column]!r}: expected numbers, got {kinds[column]}")
         some = frame if len(columns) == frame.shape[1] else frame.iloc[:, columns]
         try:
             numbers = np.asarray(some, dtype=float)
@@ -195,10 +197,10 @@ class Encoding:
             for column in columns:
                 if not is_number(frame.dtypes.iloc[column]):
                     name, values = self.names[column], frame.iloc[:3, column].tolist()
-                    raise ValueError(f"column {name!r} should hold numbers; it holds {values}") from None
+                    raise ValueError(f"{name!r}: expected numbers, got {values}") from None
             raise
         if (bad := np.flatnonzero(~np.isfinite(numbers).all(axis=0))).size:
-            raise ValueError(f"column {self.names[columns[bad[0]]]!r} has values that are not finite")
+            raise ValueError(f"{self.names[columns[bad[0]]]!r}: expected finite numbers, got others")
         return numbers
 
     def decode(self, encoded: Encoded, like: Any) -> Any:

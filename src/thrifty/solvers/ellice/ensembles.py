@@ -11,8 +11,8 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import ArrayLike, NDArray
 
+from thrifty._common.checks import number, one_of, whole
 from thrifty._common.extras import require
-from thrifty.solvers.ellice.checks import check_number, check_whole
 from thrifty.solvers.ellice.ellipsoid import RashomonEllipsoid
 from thrifty.solvers.ellice.labels import class_codes
 from thrifty.solvers.ellice.logistic import objective, with_constant
@@ -75,14 +75,28 @@ def make_ensemble(
             By default scikit-learn estimators are cloned, networks trained by Adam from fresh weights.
         head: A network's linear layer.
 
+    Returns:
+        The models, to hold answers against.
+
     Raises:
         ValueError: The kind is unknown, or does not fit the model, or no model stays under the bound.
+
+    Example:
+        >>> from sklearn.datasets import load_breast_cancer
+        >>> from sklearn.linear_model import LogisticRegression
+        >>> from sklearn.pipeline import make_pipeline
+        >>> from sklearn.preprocessing import StandardScaler
+        >>> X, y = load_breast_cancer(return_X_y=True, as_frame=True)
+        >>> model = make_pipeline(StandardScaler(), LogisticRegression(C=1 / (1e-3 * len(X)))).fit(X, y)
+        >>> make_ensemble("bootstrap", model, X, y, n_models=3).kind
+        'bootstrap'
+
+    Source: the paper's section on evaluation, which names them.
     """
-    if kind not in get_args(Kind):
-        raise ValueError(f"kind is {kind!r}; it is one of {', '.join(get_args(Kind))}")
+    one_of("kind", kind, get_args(Kind))
     if epsilon_target is not None:
-        check_number("epsilon_target", epsilon_target, "a number, at least 0", least=0.0)
-    check_whole("n_models", n_models)
+        number("epsilon_target", epsilon_target, "a number of at least 0", least=0.0)
+    whole("n_models", n_models)
     X = as_fitted(model, X)
     reading = read_model(model, X, head=head)
     encoding = reading.encoding
@@ -91,11 +105,11 @@ def make_ensemble(
     if kind in ("retrain", "bootstrap", "subsample", "shift"):
         if kind == "retrain" and reading.kind == "linear" and recipe is None:
             raise ValueError(
-                "kind is 'retrain', but a linear model comes out the same from every seed; use 'bootstrap'"
+                "kind: expected 'bootstrap' for a linear model, which comes out the same from every seed, got 'retrain'"
             )
         return _retrained(kind, model, reading, X, y, codes, epsilon_target, n_models, random_state, l2, recipe)
     if epsilon_target is None:
-        raise ValueError(f"epsilon_target is needed for kind={kind!r}")
+        raise ValueError(f"epsilon_target: expected a number with kind={kind!r}, got None")
     if kind in ("dropout", "awp"):
         return _perturbed(kind, reading, frame, codes, epsilon_target, n_models, random_state, l2)
     rashomon = RashomonEllipsoid(epsilon_target, l2).fit_reading(reading, X, y)
@@ -111,7 +125,7 @@ def make_ensemble(
         worst = rashomon.ellipsoid_
         return Ensemble(kind, lambda raw, sign: worst.robust(rows_of(raw), sign)[None], 0, 0, None)
     if reading.kind != "linear":
-        raise ValueError("kind is 'rashomon', which is exact for linear models only; use 'awp' or 'dropout'")
+        raise ValueError("kind: expected 'awp' or 'dropout' for what is no linear model, got 'rashomon'")
     bound = rashomon.objective_ + epsilon_target
     return Ensemble(
         kind,
@@ -166,7 +180,7 @@ def _retrained(
             kept.append(read)
     if not kept:
         raise ValueError(
-            f"epsilon_target is {epsilon}; none of {tried} retrained models is within it: choose a larger one, or None"
+            f"epsilon_target: expected one that retrained models are within, or None, got {epsilon} ({tried} are not)"
         )
 
     def logits(raw: Any, _: int) -> NDArray[np.float64]:
@@ -199,7 +213,9 @@ def _perturbed(
             module.bias.fill_(float(reading.theta[-1]))
         to_logit = partial(torch.squeeze, dim=-1)
     else:
-        raise ValueError(f"kind is {kind!r}, which perturbs all weights; this model has steps without any")
+        raise ValueError(
+            f"kind: expected one that perturbs no weights for a model of which some steps have none, got {kind!r}"
+        )
     encoded = reading.encoding.encode(frame)
     family = perturbations.Family(module, to_logit, torch.as_tensor(encoded), torch.as_tensor(codes).double(), l2)
     bound = float(family.loss(family.base)) + epsilon
@@ -210,7 +226,7 @@ def _perturbed(
     size = len(next(iter(stack.values())))
     if not size:
         raise ValueError(
-            f"epsilon_target is {epsilon}; none of {tried} perturbed models is within it: choose a larger one"
+            f"epsilon_target: expected one that a perturbed model is within, got {epsilon}, and {tried} are not"
         )
 
     def logits(raw: Any, _: int) -> NDArray[np.float64]:

@@ -13,9 +13,8 @@ class EpsilonTooLargeError(ValueError):
 
     def __init__(self, epsilon: float, max_epsilon: float) -> None:
         super().__init__(
-            f"epsilon is {epsilon:.6g}; no row can be certified for the wanted class unless it is below "
-            f"{max_epsilon:.6g}, where the ellipsoid comes to hold a model that never gives that class; "
-            "choose a smaller tolerance, or a better classifier"
+            f"epsilon: expected a tolerance below {max_epsilon:.6g} (or a better classifier), got {epsilon:.6g}, where "
+            "the ellipsoid holds a model that never gives the wanted class, so that no row can be certified"
         )
         self.epsilon = epsilon
         self.max_epsilon = max_epsilon

@@ -32,7 +32,9 @@ def solve_exact(problem: Problem, rows: Encoded, effort: Effort) -> list[Answer]
         One answer a person: ``"optimal"``, ``"feasible"`` (certified; branching was cut short) or ``"infeasible"``.
     """
     if problem.distance == "sparse":
-        raise ValueError("distance='sparse' is for method='data'; the exact solver keeps changes few with sparsity=")
+        raise ValueError(
+            "distance: expected another than 'sparse', which is for method='data' (here sparsity= keeps changes few)"
+        )
     quick = _project(problem, rows)
     return [
         Answer(quick[i], "optimal") if not np.isnan(quick[i]).any() else branch_and_bound(problem, row, effort)

@@ -14,9 +14,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.exceptions import NotFittedError
 
+from thrifty._common.checks import whole
 from thrifty.solvers.ellice import saving
 from thrifty.solvers.ellice.certifying import certify
-from thrifty.solvers.ellice.checks import check_attainable, check_settings, check_whole, method_for, warn_if_unscaled
+from thrifty.solvers.ellice.checks import check_attainable, check_settings, method_for, warn_if_unscaled
 from thrifty.solvers.ellice.compile import compile_constraints
 from thrifty.solvers.ellice.cone import Solver
 from thrifty.solvers.ellice.constraints import Bounds, Constraints, Feature
@@ -195,7 +196,7 @@ class ElliCE:
         if not hasattr(self, "rashomon_"):
             raise NotFittedError("this ElliCE is not fitted; call fit(X, y) first")
         began = time.perf_counter()
-        k = check_whole("n_counterfactuals", self.n_counterfactuals if n_counterfactuals is None else n_counterfactuals)
+        k = whole("n_counterfactuals", self.n_counterfactuals if n_counterfactuals is None else n_counterfactuals)
         region = self.region_ if constraints is None else self._region(constraints)
         encoding = self.reading_.encoding
         frame = encoding.frame(X)

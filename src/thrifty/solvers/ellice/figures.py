@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from thrifty._common.checks import number
 from thrifty._common.extras import require
-from thrifty.solvers.ellice.checks import check_number
 from thrifty.solvers.ellice.errors import EpsilonTooLargeError
 from thrifty.solvers.ellice.explainer import ElliCE
 from thrifty.solvers.ellice.result import RecourseResult
@@ -25,9 +25,26 @@ def plot_price_of_robustness(explainer: ElliCE, X: Any, epsilons: Sequence[float
 
     Returns:
         The axes.
+
+    Raises:
+        ValueError: A tolerance is no number, or no row can be certified at any of them.
+
+    Example:
+        >>> from sklearn.datasets import load_breast_cancer
+        >>> from sklearn.linear_model import LogisticRegression
+        >>> from sklearn.pipeline import make_pipeline
+        >>> from sklearn.preprocessing import StandardScaler
+        >>> X, y = load_breast_cancer(return_X_y=True, as_frame=True)
+        >>> model = make_pipeline(StandardScaler(), LogisticRegression(C=1 / (1e-3 * len(X)))).fit(X, y)
+        >>> from thrifty.solvers.ellice import ElliCE
+        >>> explainer = ElliCE(model).fit(X, y)
+        >>> plot_price_of_robustness(explainer, X[y == 0][:3], [0.001, 0.01]).get_title()
+        'Price of robustness (3 of 3 persons)'
+
+    Source: the paper's figures of the price of robustness.
     """
     for epsilon in epsilons:
-        check_number("epsilons", epsilon, "numbers, at least 0", least=0.0)
+        number("epsilons", epsilon, "numbers of at least 0", least=0.0)
     results = []
     for epsilon in sorted(epsilons):
         try:
@@ -35,7 +52,7 @@ def plot_price_of_robustness(explainer: ElliCE, X: Any, epsilons: Sequence[float
         except EpsilonTooLargeError:
             break
     if not results:
-        raise ValueError(f"epsilons are {list(epsilons)}; no row can be certified at any of them")
+        raise ValueError(f"epsilons: expected one at which a row can be certified, got {list(epsilons)}")
     answered = np.all([result.answered for result in results], axis=0)
     ax = _axes(ax)
     at = [result.epsilon for result in results]
@@ -54,13 +71,32 @@ def plot_changes(result: RecourseResult, entry: int = 0, ax: Any = None) -> Any:
         entry: Which of them.
         ax: Matplotlib axes; new ones by default.
 
+    Returns:
+        The axes.
+
     Raises:
         ValueError: That entry holds no answer.
+
+    Example:
+        >>> from sklearn.datasets import load_breast_cancer
+        >>> from sklearn.linear_model import LogisticRegression
+        >>> from sklearn.pipeline import make_pipeline
+        >>> from sklearn.preprocessing import StandardScaler
+        >>> X, y = load_breast_cancer(return_X_y=True, as_frame=True)
+        >>> model = make_pipeline(StandardScaler(), LogisticRegression(C=1 / (1e-3 * len(X)))).fit(X, y)
+        >>> from thrifty.solvers.ellice import ElliCE
+        >>> result = ElliCE(model, sparsity=2).fit(X, y).explain(X[y == 0][:1])
+        >>> len(plot_changes(result).get_yticks()) <= 2
+        True
+
+    Source: ours.
     """
     if not (isinstance(entry, (int, np.integer)) and -len(result) <= entry < len(result)):
-        raise ValueError(f"entry is {entry!r}; the result holds {len(result)}, from 0 on")
+        raise ValueError(f"entry: expected 0 to {len(result) - 1}, as the result holds, got {entry!r}")
     if not result.answered[entry]:
-        raise ValueError(f"entry {entry} holds no answer ({result.status[entry]}): {result.message[entry]}")
+        raise ValueError(
+            f"entry: expected one with an answer, got {entry} ({result.status[entry]}): {result.message[entry]}"
+        )
     ax = _axes(ax)
     before, after = result.queries.iloc[entry], result.counterfactuals.iloc[entry]
     names = result.changed[entry]

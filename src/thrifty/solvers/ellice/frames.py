@@ -32,17 +32,17 @@ def to_frame(X: Any, names: Sequence[str], argument: str) -> Any:
         X = pd.DataFrame(list(X))
     if isinstance(X, pd.DataFrame):
         if len(set(X.columns)) < len(X.columns):
-            raise ValueError(f"{argument} has a column name more than once: {[str(name) for name in X.columns]}")
+            raise ValueError(f"{argument}: expected each column name once, got {[str(name) for name in X.columns]}")
         named = X.rename(columns=str)
         if missing := [name for name in names if name not in named.columns]:
-            raise ValueError(f"{argument} lacks the columns {missing}; it has {list(named.columns)}")
+            raise ValueError(f"{argument}: expected the columns {missing} too, got {list(named.columns)}")
         return named[list(names)]
     values = dense(X, argument)
     values = values[None, :] if values.ndim == 1 and values.size else values
     if values.size == 0:
         values = np.empty((0, len(names)))
     if values.ndim != 2 or values.shape[1] != len(names):
-        raise ValueError(f"{argument} has shape {values.shape}; it needs {len(names)} columns")
+        raise ValueError(f"{argument}: expected {len(names)} columns, got shape {values.shape}")
     return pd.DataFrame(values, columns=list(names))
 
 
@@ -58,7 +58,7 @@ def names_of(X: Any) -> list[str]:
         return [str(name) for name in X.columns]
     values = dense(X, "X")
     if values.ndim != 2:
-        raise ValueError(f"X has {values.ndim} dimensions; it needs two: rows and columns")
+        raise ValueError(f"X: expected two dimensions, rows and columns, got {values.ndim}")
     return [f"x{column}" for column in range(values.shape[1])]
 
 
@@ -69,10 +69,10 @@ def dense(X: Any, argument: str) -> Any:
         ValueError: It is sparse, or complex.
     """
     if hasattr(X, "toarray"):
-        raise ValueError(f"{argument} is sparse ({type(X).__name__}); it needs to be dense: pass {argument}.toarray()")
+        raise ValueError(f"{argument}: expected dense rows ({argument}.toarray()), got a sparse {type(X).__name__}")
     if isinstance(X, np.ma.MaskedArray):
         return np.where(np.ma.getmaskarray(X), np.nan, np.ma.getdata(X)) if X.mask.any() else np.ma.getdata(X)
     values = np.asarray(X)
     if values.dtype.kind == "c":
-        raise ValueError(f"{argument} holds complex numbers; it needs real ones")
+        raise ValueError(f"{argument}: expected real numbers, got complex ones")
     return values

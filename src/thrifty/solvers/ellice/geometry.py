@@ -133,7 +133,7 @@ def cholesky_of(H: Float[np.ndarray, "m m"], l2: float) -> Float[np.ndarray, "m 
     except np.linalg.LinAlgError:
         cholesky = np.zeros_like(H)
     if np.diag(cholesky).min() <= 1e-7 * np.sqrt(np.diag(H).max()):
-        raise ValueError(f"l2 is {l2}; with it the Hessian is singular: choose a larger l2 (1e-3 in the paper)")
+        raise ValueError(f"l2: expected a larger one (1e-3 in the paper), got {l2}, with which the Hessian is singular")
     if float(np.trace(H)) < 2 * len(H) * l2:
         warnings.warn(
             "the model is so sure of nearly all training rows (separable data, or too weak a penalty) that the "

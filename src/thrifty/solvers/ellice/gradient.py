@@ -72,7 +72,9 @@ def solve_gradient(
         One answer a person: ``"feasible"``, or ``"not_found"``. Nearest is never claimed.
     """
     if problem.distance == "sparse":
-        raise ValueError("distance='sparse' is for method='data'; gradients keep changes few with sparsity=")
+        raise ValueError(
+            "distance: expected another than 'sparse', which is for method='data' (here sparsity= keeps changes few)"
+        )
     answers: list[Answer] = []
     generator = torch.Generator().manual_seed(seed)
     for at in range(0, len(rows), descent.batch_size):

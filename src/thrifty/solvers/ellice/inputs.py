@@ -27,18 +27,20 @@ def training_table(path: Path, target: str) -> tuple[Any, np.ndarray]:
     pd = require("pandas", extra="tabular")
     columns = read_table(path)
     if target not in columns:
-        raise ValueError(f"--target is {target!r}; {path} has the columns {', '.join(columns)}")
+        raise ValueError(f"--target: expected one of the columns {', '.join(columns)} of {path}, got {target!r}")
     labels = columns.pop(target)
     if labels.dtype == object:
         if any(label is None for label in labels):
-            raise ValueError(f"--target: column {target!r} of {path} has missing labels")
+            raise ValueError(
+                f"--target: expected a label in every row, got missing ones in column {target!r} of {path}"
+            )
         labels = labels.astype(str)
     elif not np.isfinite(labels).all():
-        raise ValueError(f"--target: column {target!r} of {path} has missing labels")
+        raise ValueError(f"--target: expected a label in every row, got missing ones in column {target!r} of {path}")
     else:
         labels = whole_numbers(labels)
     if (found := len(np.unique(labels))) != 2:
-        raise ValueError(f"--target: column {target!r} of {path} holds {found} labels; recourse is between two")
+        raise ValueError(f"--target: expected two labels, got {found} in column {target!r} of {path}")
     return pd.DataFrame({name: whole_numbers(values) for name, values in columns.items()}), labels
 
 
@@ -64,9 +66,9 @@ def model_of(path: Path | None, frame: Any, labels: np.ndarray, l2: float) -> An
         try:
             types = io.get_untrusted_types(file=path)
         except (zipfile.BadZipFile, KeyError, ValueError) as error:
-            raise ValueError(f"--model: {path} is no skops file: {error}") from None
+            raise ValueError(f"--model: expected a skops file, got {path}: {error}") from None
         if strange := sorted(set(types) - set(TRUSTED)):
-            raise ValueError(f"--model: {path} holds types that are not on this command's list: {', '.join(strange)}")
+            raise ValueError(f"--model: expected types on this command's list, got in {path} {', '.join(strange)}")
         return io.load(path, trusted=list(TRUSTED))
     from sklearn.compose import make_column_transformer
     from sklearn.linear_model import LogisticRegression
@@ -74,7 +76,9 @@ def model_of(path: Path | None, frame: Any, labels: np.ndarray, l2: float) -> An
     from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
     if holed := [name for name in frame.columns if frame[name].isna().any()]:
-        raise ValueError(f"--train has missing values in {', '.join(holed)}; fill them in, or leave those rows out")
+        raise ValueError(
+            f"--data: expected no missing values (fill them in, or leave those rows out), got some in {holed}"
+        )
     words = [name for name in frame.columns if frame[name].dtype.kind not in "iufb"]
     numbers = [name for name in frame.columns if name not in words]
     sys.stderr.write(f"no --model: fitting a logistic regression, C = 1/(l2 n), to {len(frame)} rows\n")
@@ -94,7 +98,7 @@ def label_of(desired: str | None, labels: np.ndarray) -> Any:
     for label in found:
         if desired == str(label) or (isinstance(label, float) and _is(desired, label)):
             return label
-    raise ValueError(f"--desired is {desired!r}; the labels are {', '.join(map(str, found))}")
+    raise ValueError(f"--desired: expected one of the labels {', '.join(map(str, found))}, got {desired!r}")
 
 
 def _is(word: str, number: float) -> bool:
@@ -107,7 +111,7 @@ def _is(word: str, number: float) -> bool:
 def persons_like(persons: Any, frame: Any) -> Any:
     """Give the persons' columns the types of the training table's (a column may hold one number only)."""
     if missing := [name for name in frame.columns if name not in persons.columns]:
-        raise ValueError(f"--query lacks the columns {', '.join(missing)}")
+        raise ValueError(f"--query: expected the columns of --data, got none of {', '.join(missing)}")
     persons = persons[list(frame.columns)].copy()
     for name in frame.columns:
         persons[name] = whole_numbers(persons[name].to_numpy())

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from thrifty.solvers.ellice.checks import check_number
+from thrifty._common.checks import is_number
 
 
 def class_codes(y: ArrayLike, classes: NDArray | None, n: int) -> tuple[NDArray, NDArray[np.intp]]:
@@ -24,24 +24,24 @@ def class_codes(y: ArrayLike, classes: NDArray | None, n: int) -> tuple[NDArray,
     labels = as_array(y, dtype=None)
     labels = labels[:, 0] if labels.ndim == 2 and labels.shape[1] == 1 else labels
     if not n:
-        raise ValueError("features have no rows; the Hessian is a mean over the training rows")
+        raise ValueError("X: expected training rows, of which the Hessian is a mean, got none")
     if labels.shape != (n,):
-        raise ValueError(f"y has shape {labels.shape}; X has {n} rows")
+        raise ValueError(f"y: expected a label for each of {n} rows, got shape {labels.shape}")
     if any(label is None or str(label) in ("nan", "<NA>", "NaT") for label in labels.tolist()):
-        raise ValueError("y has labels that are missing; leave those rows out")
+        raise ValueError("y: expected no missing labels; leave those rows out")
     try:
         found = np.unique(labels)
     except TypeError:
         kinds = sorted({type(label).__name__ for label in labels.tolist()})
-        raise ValueError(f"y has labels of the types {kinds}; they are all numbers, or all text") from None
+        raise ValueError(f"y: expected all numbers, or all text, got the types {kinds}") from None
     if len(found) == 1:
-        raise ValueError(f"y has the one class {found.tolist()}; there must be two")
+        raise ValueError(f"y: expected two classes, got {found.tolist()}")
     if classes is None:
         if len(found) > 2:
-            raise ValueError(f"y has {len(found)} classes; recourse is between two: code one against the rest")
+            raise ValueError(f"y: expected two classes (code one against the rest), got {len(found)}")
         classes = found
     if strange := sorted({str(label) for label in found if label not in classes}):
-        raise ValueError(f"y has the labels {strange[:5]}; the model knows {classes.tolist()}")
+        raise ValueError(f"y: expected the labels {classes.tolist()} that the model knows, got also {strange[:5]}")
     return classes, (labels == classes[1]).astype(np.intp)
 
 
@@ -57,7 +57,7 @@ def sign_of(target: Any, classes: NDArray) -> int:
             return 1 if labels.index(target) == 1 else -1
         if isinstance(target, (int, np.integer)) and target in (0, 1):
             return 1 if target == 1 else -1
-    raise ValueError(f"target is {target!r}; it is one of the labels {labels}")
+    raise ValueError(f"target: expected one of the labels {labels}, got {target!r}")
 
 
 def threshold_logit(threshold: float) -> float:
@@ -66,9 +66,10 @@ def threshold_logit(threshold: float) -> float:
     Raises:
         ValueError: It is none.
     """
-    check_number("threshold", threshold, what := "a probability between 0 and 1 (0.5: the likelier class)")
-    if not 0 < threshold < 1:
-        raise ValueError(f"threshold is {threshold!r}; it is {what}")
+    if not (is_number(threshold) and 0 < threshold < 1):
+        raise ValueError(
+            f"threshold: expected a probability between 0 and 1 (0.5: the likelier class), got {threshold!r}"
+        )
     return float(np.log(threshold) - np.log1p(-threshold))
 
 

@@ -51,12 +51,14 @@ class Network:
         try:
             self.module = copy.deepcopy(module).double().to(device).eval()
         except (RuntimeError, AssertionError) as error:
-            raise ValueError(f"device is {device!r}, which is not there: {str(error).splitlines()[0]}") from None
+            raise ValueError(
+                f"device: expected one that is there, got {device!r}: {str(error).splitlines()[0]}"
+            ) from None
         for parameter in self.module.parameters():
             parameter.requires_grad_(False)
         if not names:
             raise UnsupportedModelError(
-                f"model is a {type(module).__name__} without a linear layer; it needs one at its end"
+                f"model: expected a linear layer at its end, got a {type(module).__name__} without one"
             )
         rows = torch.as_tensor(sample[:256], dtype=torch.float64, device=device)
         for name in reversed(names):
@@ -65,14 +67,14 @@ class Network:
                 link = self._recognise(rows)
             except RuntimeError as error:
                 reason = str(error).splitlines()[0]
-                raise ValueError(f"X has {rows.shape[1]} columns, of which model makes nothing: {reason}") from None
+                raise ValueError(f"X: expected the columns that model takes, got {rows.shape[1]}: {reason}") from None
             if link is not None:
                 self.link = link
                 break
         else:
             raise UnsupportedModelError(
-                f"model is a {type(module).__name__} whose output is not that of a linear layer (one or two logits, or "
-                "their sigmoid, softmax or log-softmax); pass head= if it has one that was not found"
+                "model: expected the output of a linear layer (one or two logits, or their sigmoid, softmax or "
+                f"log-softmax), got another of a {type(module).__name__}; pass head= if it has one that was not found"
             )
         weight, bias = self._head.weight, self._head.bias
         flat = weight[1] - weight[0] if len(weight) == 2 else weight[0]
@@ -129,7 +131,9 @@ class Network:
         finally:
             hook.remove()
         if len(caught) != 1 or caught[0].ndim != 2 or len(caught[0]) != len(rows):
-            raise UnsupportedModelError(f"head is met {len(caught)} times in a forward pass; it must see one row a row")
+            raise UnsupportedModelError(
+                f"head: expected one that a forward pass meets once, with a row a row, got {len(caught)} times"
+            )
         return caught[0], out
 
     def _recognise(self, rows: Tensor) -> str | None:
@@ -159,9 +163,9 @@ def _head_names(module: nn.Module, head: Any) -> list[str]:
         return [name for name, part in module.named_modules() if isinstance(part, nn.Linear)]
     names = [name for name, part in module.named_modules() if part is head or name == head]
     if not names:
-        raise UnsupportedModelError(f"head is {head!r}, which is no part of the model")
+        raise UnsupportedModelError(f"head: expected a part of the model, got {head!r}")
     if not isinstance(module.get_submodule(names[0]), nn.Linear):
-        raise UnsupportedModelError(f"head is a {type(head).__name__}; it must be a linear layer")
+        raise UnsupportedModelError(f"head: expected a linear layer, got a {type(head).__name__}")
     return names
 
 

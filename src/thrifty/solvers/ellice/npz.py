@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import zipfile
@@ -12,14 +11,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from thrifty._common import settings
 from thrifty._common.files import write_whole
 
 
 def write_npz(path: str | os.PathLike[str], facts: dict[str, Any], arrays: dict[str, NDArray], *, force: bool) -> Path:
     """Write arrays and a JSON text into one npz file, whole or not at all."""
-    buffer = io.BytesIO()
-    np.savez_compressed(buffer, facts=np.array(json.dumps(facts)), **arrays)  # type: ignore[arg-type]
-    return write_whole(path, buffer.getvalue(), force=force)
+    held: dict[str, Any] = {"facts": np.array(json.dumps(facts)), **arrays}
+    return write_whole(path, lambda file: np.savez_compressed(file, **held), force=force)
 
 
 def read_npz(path: str | os.PathLike[str], schema: str, version: int) -> tuple[dict[str, Any], dict[str, NDArray]]:
@@ -33,9 +32,5 @@ def read_npz(path: str | os.PathLike[str], schema: str, version: int) -> tuple[d
             facts = json.loads(str(stored["facts"]))
             arrays = {name: stored[name] for name in stored.files if name != "facts"}
     except (KeyError, ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise ValueError(f"{path} is not a file that was saved here: {error}") from None
-    if facts.get("schema") != schema or facts.get("version") != version:
-        raise ValueError(
-            f"{path} holds {facts.get('schema')} version {facts.get('version')}; needed: {schema} {version}"
-        )
-    return facts, arrays
+        raise ValueError(f"{path}: expected a file that was saved here, got another: {error}") from None
+    return settings.check(facts, schema, version, known=None, name=str(path)), arrays

@@ -43,7 +43,7 @@ def _distributed() -> Any:
     distributed = require("torch", extra="torch").distributed
     if not (distributed.is_available() and distributed.is_initialized()):
         raise ValueError(
-            "sharded is True, but no processes are joined: start them with torchrun, and call "
-            "torch.distributed.init_process_group() first"
+            "sharded: expected False, since no processes are joined (start them with torchrun, and call "
+            "torch.distributed.init_process_group() first), got True"
         )
     return distributed

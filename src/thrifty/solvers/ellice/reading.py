@@ -75,7 +75,7 @@ def read_model(model: Any, X: Any, *, head: Any = None, device: str = "cpu") -> 
     X = as_fitted(model, X)
     names = names_of(X)
     if not len(X):
-        raise ValueError("X has no rows; it needs those that the model was trained on")
+        raise ValueError("X: expected the rows that the model was trained on, got none")
     if _is_torch(model):
         encoding = Encoding.of_numbers(names)
         require("torch", extra="torch")
@@ -110,10 +110,14 @@ def read_model(model: Any, X: Any, *, head: Any = None, device: str = "cpu") -> 
         return _opaque(model, X, names, last, classes, deployed)
     width = last.n_features_in_
     if encoding.width != width:
-        raise UnsupportedModelError(f"model takes {width} columns; X gives {encoding.width}")
+        raise UnsupportedModelError(
+            f"model: expected one that takes the {encoding.width} columns of X, got one that takes {width}"
+        )
     if _is_linear(last):
         if not (np.isfinite(last.coef_).all() and np.isfinite(last.intercept_).all()):
-            raise ValueError(f"model is a {type(last).__name__} with coefficients that are not finite; fit it again")
+            raise ValueError(
+                f"model: expected finite coefficients (fit it again), got others in a {type(last).__name__}"
+            )
         theta = np.append(np.ravel(last.coef_), np.ravel(last.intercept_)[0]).astype(float)
         reading = Reading("linear", encoding, theta, classes, lambda rows: rows, deployed)
         ours = np.column_stack([encoded, np.ones(len(encoded))]) @ theta
@@ -121,7 +125,9 @@ def read_model(model: Any, X: Any, *, head: Any = None, device: str = "cpu") -> 
         if not np.allclose(ours, theirs, rtol=1e-6, atol=1e-6 * (1 + np.abs(theirs).max())):
             if steps:
                 return _opaque(model, X, names, last, classes, deployed)
-            raise UnsupportedModelError(f"model is a {type(last).__name__}, but does not decide by its coef_")
+            raise UnsupportedModelError(
+                f"model: expected one that decides by its coef_, got a {type(last).__name__} that does not"
+            )
         return reading
     require("torch", extra="torch")
     from thrifty.solvers.ellice.networks import Network, from_mlp_classifier
@@ -140,14 +146,16 @@ def as_fitted(model: Any, X: Any) -> Any:
     if known is None:
         width = getattr(model, "n_features_in_", None)
         if width is not None and len(given := names_of(X)) != width:
-            raise ValueError(f"X has {len(given)} columns; the model was fitted to {width}")
+            raise ValueError(f"X: expected the {width} columns that the model was fitted to, got {len(given)}")
         return X
     if not hasattr(X, "columns"):
         if (width := len(names_of(X))) != len(known):
-            raise ValueError(f"X has {width} columns; the model was fitted to {len(known)}: {', '.join(known)}")
+            raise ValueError(
+                f"X: expected the {len(known)} columns that the model was fitted to, {', '.join(known)}, got {width}"
+            )
         return require("pandas", extra="tabular").DataFrame(dense(X, "X"), columns=list(known))
     if missing := [str(name) for name in known if name not in X.columns]:
-        raise ValueError(f"X lacks the columns {missing}, which the model was fitted to; it has {names_of(X)}")
+        raise ValueError(f"X: expected the columns {missing} too, which the model was fitted to, got {names_of(X)}")
     if not X.columns.is_unique:
         return X  # refused where names are read
     return X[list(known)]
@@ -159,8 +167,7 @@ def _opaque(
     """Read a pipeline by what its steps return."""
     if not _is_linear(last):
         raise UnsupportedModelError(
-            f"model is a pipeline whose steps cannot be undone, before a {type(last).__name__}; "
-            "with such steps only a linear last step can be read"
+            f"model: expected a linear last step after steps that cannot be undone, got a {type(last).__name__}"
         )
     as_frame = hasattr(X, "columns")
     frame = X if as_frame else require("pandas", extra="tabular").DataFrame(np.asarray(X), columns=names)
@@ -193,8 +200,8 @@ def _split(model: Any) -> tuple[list[Any], Any]:
             else ""
         )
         raise UnsupportedModelError(
-            f"model is a {type(last).__name__}, which has no linear last layer; what can be read: scikit-learn linear "
-            f"classifiers, MLPClassifier, pipelines that end in one, torch networks{way}"
+            "model: expected a linear last layer (scikit-learn linear classifiers, MLPClassifier, pipelines that end "
+            f"in one, torch networks{way}), got a {type(last).__name__}"
         )
     return steps[:-1], last
 
@@ -202,7 +209,7 @@ def _split(model: Any) -> tuple[list[Any], Any]:
 def _two_classes(last: Any) -> NDArray:
     classes = np.asarray(last.classes_)
     if len(classes) != 2:
-        raise UnsupportedModelError(f"model has {len(classes)} classes; recourse is between two (one against the rest)")
+        raise UnsupportedModelError(f"model: expected two classes (one against the rest), got {len(classes)}")
     return classes
 
 

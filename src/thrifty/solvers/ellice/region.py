@@ -198,7 +198,7 @@ class Region:
             ):
                 group = self._name(choice.columns[0])
                 raise ValueError(
-                    f"row {at} of the query: the one-hot group {group} must hold exactly one 1, "
+                    f"query, row {at}: expected exactly one 1 in the one-hot group {group}, "
                     f"got {np.round(shares, 6).tolist()}"
                 )
 

@@ -66,7 +66,9 @@ def load(kind: type[ElliCE], path: str | os.PathLike[str], model: Any) -> ElliCE
     made = kind(model, constraints=Constraints.from_json(facts["constraints"]), **facts["settings"])
     if model is None:
         if facts["kind"] != "linear":
-            raise ValueError(f"{path} is of a {facts['kind']} model, which is not in the file; pass model=")
+            raise ValueError(
+                f"model: expected the {facts['kind']} model of {path}, which the file does not hold, got None"
+            )
         theta = arrays["deployed"]
         made.reading_ = Reading(
             "linear", encoding, theta, classes, lambda rows: rows,
@@ -77,7 +79,7 @@ def load(kind: type[ElliCE], path: str | os.PathLike[str], model: Any) -> ElliCE
         like = like.to_numpy() if _numbered(encoding) and not hasattr(model, "feature_names_in_") else like
         made.reading_ = read_model(model, like, device=made.device)
         if not np.allclose(made.reading_.theta, arrays["deployed"], rtol=1e-6, atol=1e-9):
-            raise ValueError(f"model is not the one that {path} was made for: its last layer differs")
+            raise ValueError(f"model: expected the one that {path} was made for, got another: its last layer differs")
     made.method_ = method_for(made, made.reading_)
     rashomon = RashomonEllipsoid(*(facts["settings"][s] for s in ("epsilon", "l2", "epsilon_mode", "center")))
     rashomon.reading_, rashomon._rows, rashomon._y = made.reading_, None, None

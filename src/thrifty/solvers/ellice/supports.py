@@ -17,8 +17,8 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import NDArray
 
+from thrifty._common.checks import whole
 from thrifty.solvers.ellice.branching import Effort, Row, branch_and_bound
-from thrifty.solvers.ellice.checks import check_whole
 from thrifty.solvers.ellice.exact import nearest_single_change, solve_exact
 from thrifty.solvers.ellice.problem import MARGIN, Answer, Problem
 
@@ -35,10 +35,10 @@ def check_sparsity(sparsity: Sparsity) -> None:
     if sparsity is None or sparsity == "min":
         return
     try:
-        check_whole("sparsity", sparsity)
+        whole("sparsity", sparsity)
     except ValueError:
         raise ValueError(
-            f"sparsity is {sparsity!r}; it is None, 'min', or the most features that may change (1, 2, ...)"
+            f"sparsity: expected None, 'min', or the most features that may change (1, 2, ...), got {sparsity!r}"
         ) from None
 
 

@@ -33,7 +33,7 @@ def true_worst_logit(
         ValueError: ``start`` is not in the set.
     """
     if objective(start, training, y, l2) > bound + 1e-12:
-        raise ValueError(f"start has an objective above bound={bound:.6g}; the set must hold it")
+        raise ValueError(f"start: expected weights of an objective up to bound={bound:.6g}, got a larger one")
     return np.array([worst_true_model(row, sign, training, y, l2, bound, start) @ row for row in rows])
 
 

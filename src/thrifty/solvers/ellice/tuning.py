@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.model_selection import StratifiedKFold, train_test_split
 
-from thrifty.solvers.ellice.checks import check_number, check_whole
+from thrifty._common.checks import is_number, whole
 from thrifty.solvers.ellice.ensembles import Ensemble, Kind, Recipe, make_ensemble
 from thrifty.solvers.ellice.errors import EpsilonTooLargeError
 from thrifty.solvers.ellice.evaluation import evaluate_recourse
@@ -75,18 +75,31 @@ def tune_epsilon(
         progress: Told (done, total).
         settings: Further arguments of :class:`~thrifty.solvers.ellice.explainer.ElliCE`.
 
+    Returns:
+        The smallest ε that reaches ``robustness``, and every one that was tried.
+
     Raises:
         ValueError: An argument will not do, or no person is on the wrong side.
 
+    Example:
+        >>> from sklearn.datasets import load_breast_cancer
+        >>> from sklearn.linear_model import LogisticRegression
+        >>> from sklearn.pipeline import make_pipeline
+        >>> from sklearn.preprocessing import StandardScaler
+        >>> X, y = load_breast_cancer(return_X_y=True, as_frame=True)
+        >>> model = make_pipeline(StandardScaler(), LogisticRegression(C=1 / (1e-3 * len(X)))).fit(X, y)
+        >>> tuned = tune_epsilon(model, X, y, robustness=0.5, folds=2, n_models=3, n_queries=5, steps=1)
+        >>> tuned.reached
+        True
+
     Source: the paper's appendix, which tunes on a grid in place of bisection.
     """
-    check_number("robustness", robustness, share := "a share above 0, at most 1")
-    if not 0 < robustness <= 1:
-        raise ValueError(f"robustness is {robustness!r}; it is {share}")
-    check_whole("folds", folds, least=2)
-    check_whole("n_models", n_models)
-    check_whole("n_queries", n_queries)
-    check_whole("steps", steps, least=0)
+    if not (is_number(robustness) and 0 < robustness <= 1):
+        raise ValueError(f"robustness: expected a share above 0, at most 1, got {robustness!r}")
+    whole("folds", folds, least=2)
+    whole("n_models", n_models)
+    whole("n_queries", n_queries)
+    whole("steps", steps, least=0)
     X = as_fitted(model, X)
     y = np.asarray(y)
     split = StratifiedKFold(folds, shuffle=True, random_state=random_state)
@@ -120,7 +133,7 @@ def tune_epsilon(
             )
             cases.append((explainer, _take(X_val, wrong[:n_queries]), ensemble))
     if not cases:
-        raise ValueError("no held-out person is on the wrong side of the decision; there is nothing to tune on")
+        raise ValueError("X: expected a held-out person on the wrong side of the decision to tune on, got none")
     trace: list[tuple[float, float, float]] = []
 
     def judge(epsilon: float) -> float:

@@ -9,8 +9,10 @@ from typing import Annotated
 
 import typer
 
+from thrifty._common.files import refuse_existing
+from thrifty._common.options import Force, Json, Seed
 from thrifty.solvers.trees.shell import inputs as given
-from thrifty.solvers.trees.shell.inputs import at_work, read_inputs, refuse_existing, remark
+from thrifty.solvers.trees.shell.inputs import at_work, read_inputs, remark
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode="markdown")
 
@@ -24,8 +26,6 @@ Operation = Annotated[
     typer.Option(help="**adjust**: a change moves a cut's threshold. **exchange**: it may test another column, too."),
 ]
 Budget = Annotated[int, typer.Option("--k", help="Cuts that may change.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON in place of text.")]
-Force = Annotated[bool, typer.Option("--force", help="Replace a file that is already there.")]
 
 
 @app.callback()
@@ -51,7 +51,7 @@ def fit(
     ccp_alpha: Annotated[float, typer.Option(help="Pruning: the higher, the smaller the tree.")] = 0.0,
     ignore: Annotated[list[str] | None, typer.Option(help="A column to leave out (an id, say); repeatable.")] = None,
     weight: Weight = None,
-    seed: Annotated[int, typer.Option(help="Decides between equally good cuts.")] = 0,
+    seed: Seed = 0,
     force: Force = False,
 ) -> None:
     """Grow a first tree (scikit-learn's CART).
@@ -67,7 +67,7 @@ def fit(
     refuse_existing(out, force)
     columns, y, weights = given.read_training_table(data, target, weight)
     if unknown := [name for name in ignore or () if name not in columns]:
-        raise ValueError(f"--ignore: there is no column {unknown[0]!r}; there are {', '.join(columns)}")
+        raise ValueError(f"--ignore: expected columns among {', '.join(columns)}, got {unknown[0]!r}")
     X, names = one_hot({name: column for name, column in columns.items() if name not in (ignore or ())})
     with at_work("growing ..."):
         grown = DecisionTreeClassifier(
@@ -105,6 +105,7 @@ def improve(
     weight: Weight = None,
     out: Annotated[Path | None, typer.Option(help="Where to write the new tree; none: it is only reported.")] = None,
     report: Annotated[bool, typer.Option("--report", help="Also print what `report` prints.")] = False,
+    seed: Seed = 0,
     as_json: Json = False,
     force: Force = False,
 ) -> None:
@@ -133,6 +134,7 @@ def improve(
             features=feature or None,
             frozen=freeze or (),
             time_limit=time_limit,
+            random_state=seed,
         )
     with at_work("measuring ..."):
         instance = instance_parameters(
@@ -147,7 +149,7 @@ def improve(
         better.save(out, force=force)
     if as_json:
         document = {**asdict(outcome), "difference": outcome.difference.to_dict(), "parameters": instance.to_dict()}
-        typer.echo(json.dumps(document, indent=2))
+        typer.echo(json.dumps(document))
     else:
         budgets = ", ".join(f"{errors:g}" for errors in outcome.errors_by_budget)
         typer.echo(outcome.summary())
@@ -175,14 +177,16 @@ def diff(
     from thrifty.solvers.trees.model.wording import describe_difference
 
     if (data is None) != (target is None):
-        raise ValueError("--data and --target go together: the table, and the column that holds its classes")
+        raise ValueError(
+            "--data, --target: expected both (the table, and the column that holds its classes) or none, got one"
+        )
     old, new = Tree.load(before), Tree.load(after)
     if data is None or target is None:
         difference = describe_difference(old, new)
     else:
         found = read_inputs(before, None, data, target, None)
         difference = describe_difference(old, new, found.X, found.y)
-    typer.echo(json.dumps(difference.to_dict(), indent=2) if as_json else difference)
+    typer.echo(json.dumps(difference.to_dict()) if as_json else difference)
 
 
 @app.command()
@@ -232,7 +236,7 @@ def report(
             sample_weight=found.weight,
             delta_max=delta_max,
         )
-    typer.echo(json.dumps(instance.to_dict(), indent=2) if as_json else instance.describe())
+    typer.echo(json.dumps(instance.to_dict()) if as_json else instance.describe())
 
 
 @app.command()
@@ -267,7 +271,9 @@ def table(
 
     refuse_existing(out, force)
     if (entry is None) != (out is None):
-        raise ValueError("--entry and --out go together: which tree of the table, and where to write it")
+        raise ValueError(
+            "--entry, --out: expected both (which tree of the table, and where to write it) or none, got one"
+        )
     index = None if entry is None else parse_entry(entry, (k_adjust, k_exchange, n_prune, n_raise))
     found = read_inputs(tree, weka, data, target, weight)
     with at_work("filling the table ..."):
@@ -286,4 +292,4 @@ def table(
     if index is not None and out is not None:
         errors.tree(index).tree.save(out, force=force)
         remark(f"written to {out}")
-    typer.echo(json.dumps(table_to_dict(errors), indent=2) if as_json else table_text(errors))
+    typer.echo(json.dumps(table_to_dict(errors)) if as_json else table_text(errors))

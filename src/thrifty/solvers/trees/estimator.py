@@ -203,7 +203,7 @@ class TreeLocalSearchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore
                 random_state=self.random_state,
             )
         if not isinstance(self.estimator, DecisionTreeClassifier):
-            raise TypeError(f"estimator is a {type(self.estimator).__name__}; it needs a DecisionTreeClassifier")
+            raise TypeError(f"estimator: expected a DecisionTreeClassifier, got a {type(self.estimator).__name__}")
         return clone(self.estimator)
 
     def predict(self, X: ArrayLike) -> NDArray:

@@ -15,6 +15,7 @@ from sklearn.utils import compute_sample_weight
 from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
+from thrifty._common.checks import one_of
 from thrifty.solvers.trees.improve import improve_tree
 from thrifty.solvers.trees.model.validation import class_codes
 from thrifty.solvers.trees.report import Report
@@ -72,13 +73,12 @@ def improve_forest(
     """
     if not isinstance(forest, (RandomForestClassifier, ExtraTreesClassifier)):
         raise TypeError(
-            f"forest is a {type(forest).__name__}; it needs a RandomForestClassifier or an ExtraTreesClassifier"
+            f"forest: expected a RandomForestClassifier or an ExtraTreesClassifier, got a {type(forest).__name__}"
         )
     check_is_fitted(forest, "estimators_")
     if forest.n_outputs_ != 1:
-        raise ValueError(f"forest predicts {forest.n_outputs_} outputs; it needs one (fit a forest for each)")
-    if sample not in ("bootstrap", "all"):
-        raise ValueError(f"sample is {sample!r}; it is 'bootstrap' or 'all'")
+        raise ValueError(f"forest: expected one output (fit a forest for each), got {forest.n_outputs_}")
+    one_of("sample", sample, ("bootstrap", "all"))
     checked, labels = validate_data(forest, X, y, reset=False, dtype=np.float64, ensure_all_finite="allow-nan")
     codes = class_codes(forest.classes_, np.asarray(labels))
     given = _check_sample_weight(sample_weight, checked, dtype=np.float64, ensure_non_negative=True)
@@ -116,7 +116,7 @@ def _fit_weights(forest: Forest, codes: NDArray[np.int32], given: NDArray[np.flo
     n = len(codes)
     fitted_on = getattr(forest, "_n_samples", n)
     if fitted_on != n:
-        raise ValueError(f"X has {n} rows, but the forest was fitted on {fitted_on}: pass those, or use sample='all'")
+        raise ValueError(f"X: expected the {fitted_on} rows that the forest was fitted on (or sample='all'), got {n}")
     balances_draws = forest.bootstrap and forest.class_weight == "balanced_subsample"
     weighted = given if balances_draws else _row_weights(forest, codes, given)
     drawn_by_weight = hasattr(forest, "_sample_weight")
@@ -130,8 +130,8 @@ def _fit_weights(forest: Forest, codes: NDArray[np.int32], given: NDArray[np.flo
         counts = np.bincount(codes, weights=weight, minlength=len(forest.classes_))
         if not np.allclose(counts, tree.tree_.value[0, 0] * tree.tree_.weighted_n_node_samples[0]):
             raise ValueError(
-                "X, y and sample_weight are not those that the forest was fitted on: the classes at the root of a tree "
-                "add up to other weights. Pass those of the fit, or use sample='all'"
+                "X, y, sample_weight: expected those that the forest was fitted on (or sample='all'), got others: the "
+                "classes at the root of a tree add up to other weights"
             )
         yield weight
 

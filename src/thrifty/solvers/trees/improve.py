@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.tree import DecisionTreeClassifier
 
+from thrifty._common.checks import one_of, whole
 from thrifty.solvers.trees.bnb.branch_and_bound import n_threads
 from thrifty.solvers.trees.boxes.pruned import Found, search_pruned
 from thrifty.solvers.trees.instance.problem import Cuts, Features, Operation, Problem, build_problem
@@ -19,7 +20,6 @@ from thrifty.solvers.trees.model.tree import Tree
 from thrifty.solvers.trees.model.validation import (
     check_limits,
     check_table,
-    check_whole,
     warn_where_rounding_moves_rows,
 )
 from thrifty.solvers.trees.model.wording import describe_edits
@@ -52,7 +52,7 @@ def improve_tree(
     memory_limit_mb: float = 2048,
     n_jobs: int | None = None,
     max_rounds: int = 1,
-    random_state: int | np.random.RandomState | None = None,
+    random_state: int | np.random.RandomState | None = 0,
     progress: Callable[[int, int], None] | None = None,
     on_incumbent: Callable[[float], None] | None = None,
 ) -> tuple[TreeLike, Report]:
@@ -98,7 +98,7 @@ def improve_tree(
         n_jobs: Threads of branch and bound; ``None`` is 1, -1 one a core. The result is the same.
         max_rounds: For ``mode="vns"``: local optima to come to. Above 1 the search goes on from one through trees
             that make as many errors.
-        random_state: For ``mode="vns"``: draws which equally good changes are looked at.
+        random_state: For ``mode="vns"``: draws which equally good changes are looked at; ``None`` is 0.
         progress: Called with what is done and the total, which is 0 where it is not known.
         on_incumbent: Called with the errors of each better tree that branch and bound meets.
 
@@ -125,13 +125,13 @@ def improve_tree(
     """
     began = perf_counter()
     ours = tree if isinstance(tree, Tree) else Tree.from_sklearn(tree)
-    _check_choice("mode", mode, MODES)
-    _check_choice("solver", solver, SOLVERS)
-    _check_choice("secondary", secondary, ("gini", "margin"))
+    one_of("mode", mode, MODES)
+    one_of("solver", solver, SOLVERS)
+    one_of("secondary", secondary, ("gini", "margin"))
     k = check_budget(k, ours.n_cuts)
     check_limits(time_limit, memory_limit_mb)
     n_threads(n_jobs)
-    check_whole("max_rounds", max_rounds, 1)
+    whole("max_rounds", max_rounds)
     limits = Limits(time_limit, memory_limit_mb, n_jobs, progress, on_incumbent)
     problem = build_problem(
         ours,
@@ -148,11 +148,11 @@ def improve_tree(
         warn_where_rounding_moves_rows(ours, X)
     if n_prune or n_raise:
         if monotonic_cst is not None:
-            raise ValueError("monotonic_cst is given with n_prune or n_raise; it is kept only where no cut is removed")
+            raise ValueError("monotonic_cst: expected None with n_prune or n_raise, since cuts are removed")
         if mode != "exact" or solver not in ("auto", "dp"):
             raise ValueError(
-                f"mode is {mode!r} and solver {solver!r} with n_prune={n_prune} and n_raise={n_raise}; cuts are "
-                "removed by the dynamic programme alone: leave them at 'exact' and 'auto'"
+                f"mode, solver: expected 'exact' and 'auto' with n_prune={n_prune} and n_raise={n_raise}, since cuts "
+                f"are removed by the dynamic programme alone, got {mode!r} and {solver!r}"
             )
         found = search_pruned(
             ours,
@@ -234,13 +234,7 @@ def check_budget(k: int, n_cuts: int) -> int:
     Raises:
         ValueError: ``k`` is negative or no whole number.
     """
-    if isinstance(k, bool) or not isinstance(k, (int, np.integer)) or k < 0:
-        raise ValueError(f"k is {k!r}; it is a whole number of cuts, at least 0")
+    k = whole("k", k, least=0, what="a whole number of cuts")
     if k > n_cuts > 0:
-        warnings.warn(f"k is {k}, but the tree has {n_cuts} cuts; k={n_cuts} is used", UserWarning, stacklevel=3)
-    return min(int(k), n_cuts)
-
-
-def _check_choice(argument: str, given: str, choices: tuple[str, ...]) -> None:
-    if given not in choices:
-        raise ValueError(f"{argument} is {given!r}; it is one of {', '.join(map(repr, choices))}")
+        warnings.warn(f"k: expected at most {n_cuts}, the tree's cuts, got {k}; {n_cuts} is used", stacklevel=3)
+    return min(k, n_cuts)

@@ -44,9 +44,9 @@ def check_monotonic_cst(tree: Tree, cst: ArrayLike) -> NDArray[np.int8]:
     """
     signs = np.asarray(cst)
     if signs.shape != (tree.n_features,):
-        raise ValueError(f"monotonic_cst has shape {signs.shape}; the tree has {tree.n_features} features, one each")
+        raise ValueError(f"monotonic_cst: expected one for each of {tree.n_features} features, got shape {signs.shape}")
     if not np.isin(signs, (-1, 0, 1)).all():
-        raise ValueError(f"monotonic_cst holds {np.unique(signs).tolist()[:5]}; its entries are 1, 0 and -1")
+        raise ValueError(f"monotonic_cst: expected 1, 0 and -1, got {np.unique(signs).tolist()[:5]}")
     return signs.astype(np.int8)
 
 
@@ -64,7 +64,7 @@ def solve_monotone(problem: Problem, k: int, cst: ArrayLike, *, secondary: Secon
         ValueError: ``k`` is above 1, ``cst`` does not fit, or no tree within ``k`` changes is monotone.
     """
     if k > 1:
-        raise ValueError(f"k is {k}; monotonic_cst is kept by k of 0 or 1, by mode='hillclimb' and by solver='brute'")
+        raise ValueError(f"k: expected 0 or 1 with monotonic_cst (or mode='hillclimb', or solver='brute'), got {k}")
     cuts, errors, n_compared = _climb(problem, check_monotonic_cst(problem.tree, cst), secondary, max_steps=k)
     return Solution(cuts, tuple(errors[:1] + errors[-1:] * k), "optimal", errors[-1], n_states=n_compared)
 
@@ -90,7 +90,7 @@ def solve_monotone_brute(problem: Problem, k: int, cst: ArrayLike) -> Solution:
     """
     signs, tolerance = check_monotonic_cst(problem.tree, cst), problem.table.tolerance
     if (planned := n_trees(problem, k)) > MAX_TREES:
-        raise ValueError(f"solver='brute' would try up to {planned:.3g} trees for k={k}; it takes {MAX_TREES} at most")
+        raise ValueError(f"solver: 'brute' tries at most {MAX_TREES} trees, got up to {planned:.3g} for k={k}")
     best, best_errors, evaluated, errors_by_budget = problem.cuts, float("inf"), 0, list[float]()
     for size in range(k + 1):
         for chosen in combinations(problem.topology.cuts.tolist(), size):
@@ -108,7 +108,7 @@ def solve_monotone_brute(problem: Problem, k: int, cst: ArrayLike) -> Solution:
 
 def _none_found(signs: NDArray[np.int8], k: int) -> ValueError:
     return ValueError(
-        f"monotonic_cst is {signs.tolist()}, but no tree within k={k} changes of the one given is monotone with the "
+        f"monotonic_cst: no tree within k={k} changes of the one given keeps {signs.tolist()} monotone with the "
         "majority classes of its leaves: start from another or a smaller tree, or constrain fewer features"
     )
 

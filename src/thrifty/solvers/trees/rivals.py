@@ -14,11 +14,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.tree import DecisionTreeClassifier
 
+from thrifty._common.checks import whole
 from thrifty.solvers.trees.instance.problem import Cuts, Problem, build_problem
 from thrifty.solvers.trees.instance.ranks import BELOW_ALL, MISSING, RankTable
 from thrifty.solvers.trees.model.topology import NO_NODE
 from thrifty.solvers.trees.model.tree import Tree
-from thrifty.solvers.trees.model.validation import check_whole
 
 TreeLike = TypeVar("TreeLike", Tree, DecisionTreeClassifier)
 
@@ -66,7 +66,7 @@ def tao(
     Source: Carreira-Perpiñán and Tavallali, "Alternating optimization of decision trees, with application to learning
     sparse oblique trees", NeurIPS 2018; here with tests of one feature.
     """
-    check_whole("max_rounds", max_rounds, 1)
+    whole("max_rounds", max_rounds)
     ours = tree if isinstance(tree, Tree) else Tree.from_sklearn(tree)
     problem = build_problem(ours, X, y, sample_weight=sample_weight, min_samples_leaf=0)
     labels = ours.labels[problem.topology.leaves]

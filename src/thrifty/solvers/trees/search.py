@@ -81,7 +81,7 @@ def search(
         return _search_monotone(problem, k, monotonic_cst, mode=mode, solver=solver, secondary=secondary)
     if mode != "exact":
         if solver not in ("auto", "sweep" if mode == "hillclimb" else "bnb"):
-            raise ValueError(f"solver is {solver!r} with mode={mode!r}, which has its own; leave it at 'auto'")
+            raise ValueError(f"solver: expected 'auto' with mode={mode!r}, which has its own, got {solver!r}")
         if mode == "vns":
             solution = solve_vns(
                 problem,
@@ -97,13 +97,15 @@ def search(
             )
             return solution, "bnb"
         if k > 1:
-            raise ValueError(f"k is {k} with mode='hillclimb', which changes one cut a step: use k=1, or mode='vns'")
+            raise ValueError(
+                f"k: expected 1 with mode='hillclimb', which changes one cut a step (or mode='vns'), got {k}"
+            )
         solve = hill_climb if k == 1 else lambda problem, secondary: solve_single(problem, 0, secondary=secondary)
         return solve(problem, secondary=secondary), "sweep"
     chosen = fitting_solver(problem, k) if solver == "auto" else solver
     if chosen == "sweep":
         if k > 1:
-            raise ValueError(f"k is {k} with solver='sweep', which answers k=0 and k=1: use solver='auto'")
+            raise ValueError(f"k: expected 0 or 1 with solver='sweep' (or solver='auto'), got {k}")
         return solve_single(problem, k, secondary=secondary), chosen
     if chosen == "bnb":
         solution = solve_branch_and_bound(
@@ -138,6 +140,6 @@ def _search_monotone(
     if mode == "exact" and k <= 1 and solver in ("auto", "sweep"):
         return solve_monotone(problem, k, monotonic_cst, secondary=secondary), "sweep"
     raise ValueError(
-        f"monotonic_cst is given with k={k}, mode={mode!r} and solver={solver!r}; it is kept by k of 0 or 1, by "
-        "mode='hillclimb' and by solver='brute'"
+        "monotonic_cst: expected k of 0 or 1, mode='hillclimb' or solver='brute', which keep it, got "
+        f"k={k}, mode={mode!r} and solver={solver!r}"
     )

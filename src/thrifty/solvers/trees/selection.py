@@ -43,9 +43,9 @@ def fewest_changes(cv_results: Mapping[str, Any]) -> int:
     """
     names = sorted({name for params in cv_results["params"] for name in params if name.split("__")[-1] == "k"})
     if len(names) != 1:
-        raise ValueError(f"cv_results holds {names or 'no k'}; fewest_changes needs a search over one parameter k")
+        raise ValueError(f"cv_results: expected a search over one parameter k, got {names or 'no k'}")
     if "mean_test_score" not in cv_results:
-        raise ValueError("cv_results holds several metrics; fewest_changes needs a search with one scoring")
+        raise ValueError("cv_results: expected a search with one scoring, got several metrics")
     k = np.array([params[names[0]] for params in cv_results["params"]])
     mean: NDArray[np.float64] = np.asarray(cv_results["mean_test_score"])
     best = int(np.nanargmax(mean))

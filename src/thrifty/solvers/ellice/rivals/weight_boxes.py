@@ -29,7 +29,9 @@ def worst_logit_in_box(rows: Rows, layers: Layers, delta: float) -> Float[np.nda
         ValueError: There are more than two layers.
     """
     if len(layers) > 2:
-        raise ValueError(f"layers are {len(layers)}; the worst model is known in closed form for one or two")
+        raise ValueError(
+            f"layers: expected one or two, for which the worst model is known in closed form, got {len(layers)}"
+        )
     low = high = rows
     if len(layers) == 2:
         weights, biases = layers[0]

@@ -29,6 +29,7 @@ from thrifty.solvers.trees.bnb.scene import Scene, build_scene, new_work
 from thrifty.solvers.trees.bnb.tables import Answer, Tables
 from thrifty.solvers.trees.instance.problem import Cuts, Problem
 from thrifty.solvers.trees.instance.solution import Solution
+from thrifty.solvers.trees.model.validation import check_limits
 from thrifty.solvers.trees.sweeps.moves import Secondary
 from thrifty.solvers.trees.sweeps.single import SingleChangeSearch
 
@@ -79,11 +80,8 @@ def solve_branch_and_bound(
     Source: Harviainen, Sommer, Sorge (NeurIPS 2025, arXiv 2510.12726).
     """
     if not 0 <= k <= problem.topology.n_leaves - 1:
-        raise ValueError(f"k is {k}; the tree has {problem.topology.n_leaves - 1} cuts, and k is in 0..that")
-    if time_limit is not None and not time_limit > 0:
-        raise ValueError(f"time_limit is {time_limit!r}; it is a positive number of seconds, or None")
-    if not memory_limit_mb >= 0:
-        raise ValueError(f"memory_limit_mb is {memory_limit_mb!r}; it is a number of megabytes, at least 0")
+        raise ValueError(f"k: expected 0 to {problem.topology.n_leaves - 1}, the tree's cuts, got {k}")
+    check_limits(time_limit, memory_limit_mb)
     deadline = np.inf if time_limit is None else monotonic() + time_limit
     scene = build_scene(problem)
     memo = Memo(memory_limit_mb * 2**20)
@@ -274,5 +272,5 @@ def n_threads(n_jobs: int | None) -> int:
     if n_jobs is None:
         return 1
     if isinstance(n_jobs, bool) or not isinstance(n_jobs, (int, np.integer)) or n_jobs < -1 or n_jobs == 0:
-        raise ValueError(f"n_jobs is {n_jobs!r}; it is a number of threads, -1 for one each core, or None for one")
+        raise ValueError(f"n_jobs: expected a number of threads, -1 for one each core, or None for one, got {n_jobs!r}")
     return int(n_jobs) if n_jobs > 0 else os.cpu_count() or 1

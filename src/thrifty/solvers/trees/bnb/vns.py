@@ -15,10 +15,12 @@ from time import monotonic
 import numpy as np
 from sklearn.utils import check_random_state
 
+from thrifty._common.checks import whole
 from thrifty.solvers.trees.bnb.branch_and_bound import DEFAULT_MEMORY_MB, solve_branch_and_bound
 from thrifty.solvers.trees.bnb.sideways import equal_tests, gini
 from thrifty.solvers.trees.instance.problem import Cuts, Problem
 from thrifty.solvers.trees.instance.solution import Solution
+from thrifty.solvers.trees.model.validation import check_limits
 from thrifty.solvers.trees.sweeps.hillclimb import hill_climb
 from thrifty.solvers.trees.sweeps.moves import Secondary
 
@@ -33,7 +35,7 @@ def solve_vns(
     ties: bool = False,
     max_rounds: int = 20,
     tabu_size: int = 50,
-    random_state: int | np.random.RandomState | None = None,
+    random_state: int | np.random.RandomState | None = 0,
     time_limit: float | None = None,
     memory_limit_mb: float = DEFAULT_MEMORY_MB,
     n_jobs: int | None = None,
@@ -50,7 +52,7 @@ def solve_vns(
         ties: Whether to go on from such a tree to one that makes as many errors.
         max_rounds: How many such trees to come to; 1 without ``ties``.
         tabu_size: How many of the last of them are not to be visited again on a tie.
-        random_state: Draws which equally good changes are looked at.
+        random_state: Draws which equally good changes are looked at; ``None`` is 0.
         time_limit: Seconds, checked between the sweeps of the exact searches. ``None``: no limit.
         memory_limit_mb: As `solve_branch_and_bound`.
         n_jobs: Likewise.
@@ -70,11 +72,9 @@ def solve_vns(
         ("max_rounds", max_rounds, 1),
         ("tabu_size", tabu_size, 0),
     ):
-        if given < least:
-            raise ValueError(f"{name} is {given!r}; it is at least {least}")
-    if time_limit is not None and not time_limit > 0:
-        raise ValueError(f"time_limit is {time_limit!r}; it is a positive number of seconds, or None")
-    random = check_random_state(random_state)
+        whole(name, given, least=least)
+    check_limits(time_limit)
+    random = check_random_state(0 if random_state is None else random_state)  # never numpy's global state
     descent = Descent(
         problem=problem,
         max_changes=min(max_changes, problem.topology.n_leaves - 1),

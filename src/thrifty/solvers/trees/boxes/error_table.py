@@ -11,6 +11,7 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 from numpy.typing import ArrayLike, NDArray
 from sklearn.tree import DecisionTreeClassifier
 
+from thrifty._common.checks import whole
 from thrifty._common.extras import require
 from thrifty.solvers.trees.boxes.dynamic import DynamicProgramme, Lot, Progress
 from thrifty.solvers.trees.boxes.placement import place, to_tree
@@ -100,13 +101,15 @@ class ErrorTable(NDArrayOperatorsMixin, Generic[TreeLike]):
             ValueError: The entry is inf, or the time ran out before the table was finished.
         """
         if self.status != "optimal":
-            raise ValueError("the time ran out: the table holds lower bounds, and no trees; give time_limit more")
+            raise ValueError(
+                "time_limit: the time ran out, so the table holds lower bounds, and no trees; expected more"
+            )
         if len(index) != self.ndim:
-            raise IndexError(f"index is {index!r}; it holds {', '.join(BUDGETS)}")
+            raise IndexError(f"index: expected {', '.join(BUDGETS)}, got {index!r}")
         if not np.isfinite(self.errors[index]):
             raise ValueError(
-                f"n_prune is {index[2]} and n_raise is {index[3]}; no pruning of this tree removes so many cuts, and "
-                f"table[{', '.join(map(str, index))}] is inf: ask for fewer"
+                f"n_prune, n_raise: expected fewer than {index[2]} and {index[3]}: no pruning of this tree removes so "
+                f"many cuts, and table[{', '.join(map(str, index))}] is inf"
             )
         at = tuple(int(i) % n for i, n in zip(index, self.shape, strict=True))
         shape = self._programme.splits[0].shape
@@ -219,14 +222,14 @@ def error_table(
     Source: Theorem 4.3 of the paper.
     """
     budgets = [
-        _whole("k_adjust", k_adjust),
-        _whole("k_exchange", k_exchange),
-        _whole("n_prune", n_prune),
-        _whole("n_raise", n_raise),
+        whole("k_adjust", k_adjust, least=0),
+        whole("k_exchange", k_exchange, least=0),
+        whole("n_prune", n_prune, least=0),
+        whole("n_raise", n_raise, least=0),
     ]
     check_limits(time_limit, memory_limit_mb)
     if features is not None and k_exchange == 0:
-        raise ValueError("features is given, but k_exchange=0 keeps every cut on its feature; leave it out")
+        raise ValueError("features: expected None with k_exchange=0, which changes no feature, got a list")
     ours = tree if isinstance(tree, Tree) else Tree.from_sklearn(tree)
     problem = build_problem(
         ours,
@@ -259,9 +262,3 @@ def error_table(
     errors = np.pad(errors, [(0, n) for n in short[:2]] + [(0, 0), (0, 0)], mode="edge")
     errors = np.pad(errors, [(0, 0), (0, 0)] + [(0, n) for n in short[2:]], constant_values=np.inf)
     return ErrorTable(tree, programme, lots, errors)
-
-
-def _whole(name: str, value: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 0:
-        raise ValueError(f"{name} is {value!r}; it is a whole number of cuts, at least 0")
-    return int(value)

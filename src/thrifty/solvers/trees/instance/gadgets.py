@@ -45,13 +45,13 @@ def hitting_set_instance(
     Source: Theorem 5.3 of the paper, which starts its thresholds at 0 (see the module).
     """
     if len(sets) == 0:
-        raise ValueError("sets is empty; it needs at least one set to hit")
+        raise ValueError("sets: expected at least one set to hit, got none")
     if any(len(members) == 0 for members in sets):
-        raise ValueError("sets holds an empty set, which nothing hits")
+        raise ValueError("sets: expected sets that something hits, got an empty one")
     largest = max(max(members) for members in sets)
     n = largest + 1 if n_elements is None else n_elements
     if min(min(members) for members in sets) < 0 or largest >= n:
-        raise ValueError(f"sets holds elements outside 0..{n - 1}, the universe of n_elements={n}")
+        raise ValueError(f"sets: expected elements in 0..{n - 1}, the universe of n_elements={n}, got others")
 
     X = np.ones((2 * len(sets) + 1, n))
     for row, members in enumerate(sets):

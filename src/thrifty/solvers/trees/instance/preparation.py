@@ -43,14 +43,24 @@ def prepare(columns: Mapping[str, NDArray], y: ArrayLike) -> PreparedTable:
         columns: Name to column, ``[n]`` each; text as objects, as `read_table` gives it.
         y: Classes, ``[n]``.
 
+    Returns:
+        The rows that are left, the class as 0 and 1, and where both came from.
+
     Raises:
         ValueError: A column and ``y`` differ in length, or nothing is left.
+
+    Example:
+        >>> table = prepare({"size": np.array([1.0, 2.0, 2.0, 3.0])}, ["small", "small", "large", "small"])
+        >>> table.X.tolist(), table.y.tolist()
+        ([[1.0], [3.0]], [1, 1])
 
     Source: section 6 of the paper (which does not say which of the contradicting rows it removes; we remove all).
     """
     classes = np.asarray(y)
     if strange := [name for name, column in columns.items() if len(column) != len(classes)]:
-        raise ValueError(f"column {strange[0]!r} has {len(columns[strange[0]])} rows, y has {len(classes)}")
+        raise ValueError(
+            f"columns: expected {len(classes)} rows, as y has, got {len(columns[strange[0]])} in {strange[0]!r}"
+        )
     X, names = one_hot(columns)
     values, counts = np.unique(classes, return_counts=True)
     largest = values[counts.argmax()]
@@ -61,5 +71,7 @@ def prepare(columns: Mapping[str, NDArray], y: ArrayLike) -> PreparedTable:
     ones, size = np.bincount(group, weights=target), np.bincount(group)
     rows = np.flatnonzero(((ones == 0) | (ones == size))[group])
     if len(rows) == 0:
-        raise ValueError(f"all {len(classes)} rows contradict another one: same features, other class; nothing is left")
+        raise ValueError(
+            f"columns: expected rows that no other contradicts (same features, other class), got none of {len(classes)}"
+        )
     return PreparedTable(X[rows], target[rows], names, largest.item(), rows, len(classes) - len(rows))

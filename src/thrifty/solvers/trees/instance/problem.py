@@ -13,11 +13,12 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from thrifty._common.checks import is_number, one_of, whole
 from thrifty.solvers.trees.instance.ranks import BELOW_ALL, MISSING, RankTable, rank_table
 from thrifty.solvers.trees.model.labels import leaf_errors
 from thrifty.solvers.trees.model.topology import Topology
 from thrifty.solvers.trees.model.tree import NO_FEATURE, Tree
-from thrifty.solvers.trees.model.validation import check_table, is_number
+from thrifty.solvers.trees.model.validation import check_table
 from thrifty.solvers.trees.sweeps.sweep import Floors, leaf_numbers
 
 Operation = Literal["adjust", "exchange", "both"]
@@ -194,18 +195,12 @@ def build_problem(
     Raises:
         ValueError: An argument does not fit; the message names it.
     """
-    if operation not in ("adjust", "exchange", "both"):
-        raise ValueError(f"operation is {operation!r}; it is 'adjust', 'exchange' or 'both'")
-    if (
-        isinstance(min_samples_leaf, bool)
-        or not isinstance(min_samples_leaf, (int, np.integer))
-        or min_samples_leaf < 0
-    ):
-        raise ValueError(f"min_samples_leaf is {min_samples_leaf!r}; it is a whole number of rows, at least 0")
+    one_of("operation", operation, ("adjust", "exchange", "both"))
+    whole("min_samples_leaf", min_samples_leaf, least=0, what="a whole number of rows")
     if not (is_number(min_weight_fraction_leaf) and 0.0 <= min_weight_fraction_leaf <= 0.5):
-        raise ValueError(f"min_weight_fraction_leaf is {min_weight_fraction_leaf!r}; it is a share from 0 to 0.5")
+        raise ValueError(f"min_weight_fraction_leaf: expected a share from 0 to 0.5, got {min_weight_fraction_leaf!r}")
     if operation == "adjust" and features is not None:
-        raise ValueError("features is given, but operation='adjust' keeps every cut on its feature; leave it out")
+        raise ValueError("features: expected None with operation='adjust', which changes no feature, got a list")
     topology = tree.topology
     allowed = _allowed(tree, operation, features)
     allowed[_cut_numbers(tree, frozen, "frozen")] = False
@@ -271,21 +266,21 @@ def _allowed(tree: Tree, operation: Operation, features: Features) -> NDArray[np
 
 def _cut_numbers(tree: Tree, given: Collection[int], argument: str) -> list[int]:
     if not isinstance(given, Iterable):
-        raise ValueError(f"{argument} is {given!r}; it lists cuts, by node number")
+        raise ValueError(f"{argument}: expected a list of cuts, by node number, got {given!r}")
     cuts: set[int] = set(tree.topology.cuts.tolist())
     if strange := [v for v in given if v not in cuts]:
-        raise ValueError(f"{argument} names {strange[:5]}, which are no cuts; the tree's cuts are {sorted(cuts)[:20]}")
+        raise ValueError(f"{argument}: expected cuts of the tree, {sorted(cuts)[:20]}, got {strange[:5]}")
     return [int(v) for v in given]
 
 
 def _column_numbers(tree: Tree, given: Sequence[int | str]) -> list[int]:
     if isinstance(given, str) or not isinstance(given, Iterable):
-        raise ValueError(f"features is {given!r}; it lists columns, by number or name")
+        raise ValueError(f"features: expected a list of columns, by number or name, got {given!r}")
     names = {} if tree.feature_names is None else {name: j for j, name in enumerate(tree.feature_names)}
     numbers = [_column_number(column, names) for column in given]
     if strange := [column for column, j in zip(given, numbers, strict=True) if not 0 <= j < tree.n_features]:
         known = f"columns are 0..{tree.n_features - 1}" + (f" or {list(names)[:20]}" if names else "")
-        raise ValueError(f"features names {strange[:5]}, which are no columns; {known}")
+        raise ValueError(f"features: expected columns, got {strange[:5]}; {known}")
     return numbers
 
 

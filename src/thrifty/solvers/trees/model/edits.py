@@ -63,16 +63,17 @@ def edits_between(before: Tree, after: Tree) -> tuple[Edit, ...]:
     """
     if (before.n_features, before.feature_names) != (after.n_features, after.feature_names):
         raise ValueError(
-            f"the trees read different columns: {_columns(before)} before, {_columns(after)} after; "
-            "only trees of the same table are compared"
+            f"after: expected a tree of the same columns, got {_columns(before)} before, {_columns(after)} after"
         )
     if (before.missing_left is None) != (after.missing_left is None):
-        raise ValueError("one tree accepts missing values and the other does not; only trees of one kind are compared")
+        raise ValueError(
+            "after: expected a tree that treats missing values as the tree before, got one of the other kind"
+        )
     steps = _alignment(before, after)
     if steps is None:
         raise ValueError(
-            f"the tree after ({after.n_cuts} cuts) cannot be made of the tree before ({before.n_cuts} cuts) by "
-            "changing tests, replacing subtrees by leaves, or raising subtrees"
+            f"after: expected a tree that can be made of the one before ({before.n_cuts} cuts) by changing tests, "
+            f"replacing subtrees by leaves, or raising subtrees, got one of {after.n_cuts} cuts that cannot"
         )
     edits: list[Edit] = []
     pending = [(0, 0)]

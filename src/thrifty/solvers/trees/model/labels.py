@@ -28,7 +28,7 @@ def majority_shares(topology: Topology, counts: NDArray[np.float64], *, old: NDA
     """
     weight = counts.sum(axis=1)
     if weight[0] <= 0:
-        raise ValueError("no training weight reaches the root; the table needs a row of positive weight")
+        raise ValueError("sample_weight: expected a row of positive weight, got none")
     value = np.empty_like(counts)
     for v in topology.preorder:
         if weight[v] == 0:

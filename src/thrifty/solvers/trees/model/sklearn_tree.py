@@ -33,10 +33,10 @@ def from_sklearn(classifier: DecisionTreeClassifier) -> Tree:
         NotFittedError: It is not fitted.
     """
     if not isinstance(classifier, DecisionTreeClassifier):
-        raise TypeError(f"tree is a {type(classifier).__name__}; it needs a DecisionTreeClassifier")
+        raise TypeError(f"tree: expected a DecisionTreeClassifier, got a {type(classifier).__name__}")
     check_is_fitted(classifier, "tree_")
     if classifier.n_outputs_ != 1:
-        raise ValueError(f"tree predicts {classifier.n_outputs_} outputs; it needs one (fit a tree for each)")
+        raise ValueError(f"tree: expected one output (fit a tree for each), got {classifier.n_outputs_}")
     state = classifier.tree_.__getstate__()
     nodes = state["nodes"]
     cut = nodes["left_child"] != NO_NODE
@@ -71,8 +71,8 @@ def to_sklearn(tree: Tree, like: DecisionTreeClassifier | None = None) -> Decisi
     """
     if tree.dtype != "float32":
         raise ValueError(
-            "tree compares in float64 and scikit-learn in float32, so some rows could change sides; if that is "
-            "acceptable, convert dataclasses.replace(tree, dtype='float32')"
+            "tree: expected one that compares in float32, as scikit-learn does, got float64, so that some rows could "
+            "change sides; if that is acceptable, convert dataclasses.replace(tree, dtype='float32')"
         )
     if like is None:
         fitted = DecisionTreeClassifier()
@@ -86,8 +86,8 @@ def to_sklearn(tree: Tree, like: DecisionTreeClassifier | None = None) -> Decisi
     else:
         if like.n_features_in_ != tree.n_features or not np.array_equal(like.classes_, tree.classes):
             raise ValueError(
-                f"like has {like.n_features_in_} features and classes {like.classes_!r}; "
-                f"tree has {tree.n_features} and {tree.classes!r}"
+                f"like: expected {tree.n_features} features and classes {tree.classes!r}, as the tree has, got "
+                f"{like.n_features_in_} and {like.classes_!r}"
             )
         fitted = copy.copy(like)
     fitted.tree_ = _sklearn_tree(tree, fitted.criterion)

@@ -56,19 +56,15 @@ class Topology:
         """
         n_nodes = len(left)
         if n_nodes == 0 or len(right) != n_nodes:
-            raise ValueError(
-                f"left and right hold {n_nodes} and {len(right)} nodes; they need one entry a node, at least one"
-            )
+            raise ValueError(f"left, right: expected one entry a node, and a node, got {n_nodes} and {len(right)}")
         for name, child in (("left", left), ("right", right)):
             wrong = np.flatnonzero((child < NO_NODE) | (child >= n_nodes))
             if len(wrong):
                 v = int(wrong[0])
-                raise ValueError(
-                    f"{name}[{v}] = {child[v]} is no node; a child is in 1..{n_nodes - 1}, or -1 at a leaf"
-                )
+                raise ValueError(f"{name}[{v}]: expected a child in 1..{n_nodes - 1}, or -1 at a leaf, got {child[v]}")
         half = np.flatnonzero((left == NO_NODE) != (right == NO_NODE))
         if len(half):
-            raise ValueError(f"node {half[0]} has one child only; a cut has two, a leaf none (-1 and -1)")
+            raise ValueError(f"left, right: expected two children, or none (-1 and -1), got one at node {half[0]}")
 
         parent = np.full(n_nodes, NO_NODE, dtype=np.int32)
         depth = np.zeros(n_nodes, dtype=np.int32)
@@ -78,7 +74,7 @@ class Topology:
         while stack:
             v = stack.pop()
             if reached[v]:
-                raise ValueError(f"node {v} is reached twice from the root; a node has one parent, and no cycle")
+                raise ValueError(f"left, right: expected one parent a node, and no cycle, got node {v} twice")
             reached[v] = True
             preorder.append(v)
             if left[v] != NO_NODE:
@@ -87,7 +83,9 @@ class Topology:
                     depth[below] = depth[v] + 1
                     stack.append(below)
         if not reached.all():
-            raise ValueError(f"node {int(np.argmin(reached))} is not reached from the root (node 0)")
+            raise ValueError(
+                f"left, right: expected every node below the root (node 0), got node {int(np.argmin(reached))} apart"
+            )
 
         order = np.array(preorder, dtype=np.int32)
         is_leaf = left[order] == NO_NODE

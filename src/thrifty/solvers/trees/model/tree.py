@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from thrifty._common.checks import one_of
 from thrifty.solvers.trees.model.topology import NO_NODE, Topology
 
 if TYPE_CHECKING:
@@ -48,6 +49,14 @@ class Tree:
 
     Raises:
         ValueError: The arrays do not describe a tree; the message names the array and the node.
+
+    Example:
+        >>> from sklearn.tree import DecisionTreeClassifier
+        >>> tree = Tree.from_sklearn(DecisionTreeClassifier().fit([[0], [1]], ["a", "b"]))
+        >>> tree.n_cuts, tree.predict([[0.2], [0.7]]).tolist()
+        (1, ['a', 'b'])
+
+    Source: section 2 of the paper (arXiv 2510.12726); rounding and missing values as scikit-learn's.
     """
 
     left: NDArray[np.int32]
@@ -97,21 +106,20 @@ class Tree:
             array = getattr(self, name)
             if array is not None and array.shape != shape:
                 raise ValueError(
-                    f"{name} has shape {array.shape}; {n_nodes} nodes and {n_classes} classes need {shape}"
+                    f"{name}: expected shape {shape} for {n_nodes} nodes and {n_classes} classes, got {array.shape}"
                 )
         if self.classes.ndim != 1 or n_classes == 0 or len(np.unique(self.classes)) != n_classes:
-            raise ValueError(f"classes is {self.classes!r}; it needs at least one class, each once")
-        if self.dtype not in ("float32", "float64"):
-            raise ValueError(f"dtype is {self.dtype!r}; it is 'float32' or 'float64'")
+            raise ValueError(f"classes: expected at least one class, each once, got {self.classes!r}")
+        one_of("dtype", self.dtype, ("float32", "float64"))
         if self.feature_names is not None and len(self.feature_names) != self.n_features:
-            raise ValueError(f"feature_names holds {len(self.feature_names)} names for {self.n_features} features")
+            raise ValueError(f"feature_names: expected {self.n_features}, got {len(self.feature_names)}")
         cuts = self.topology.cuts
         _refuse("feature", self.feature, cuts[(self.feature[cuts] < 0) | (self.feature[cuts] >= self.n_features)],
-                f"a cut's feature is in 0..{self.n_features - 1}")  # fmt: skip
-        _refuse("threshold", self.threshold, cuts[~np.isfinite(self.threshold[cuts])], "a threshold is finite")
+                f"a cut's feature in 0..{self.n_features - 1}")  # fmt: skip
+        _refuse("threshold", self.threshold, cuts[~np.isfinite(self.threshold[cuts])], "a finite number")
         off = ~np.isfinite(self.value).all(axis=1) | (self.value < 0).any(axis=1)
         off |= np.abs(self.value.sum(axis=1) - 1) > 1e-6
-        _refuse("value", self.value, np.flatnonzero(off), "class shares are not negative and add up to 1")
+        _refuse("value", self.value, np.flatnonzero(off), "class shares, not negative, that add up to 1")
         off = ~np.isfinite(self.weight) | (self.weight < 0)
         _refuse("weight", self.weight, np.flatnonzero(off), "a node's weight is finite and not negative")
         _refuse("n_samples", self.n_samples, np.flatnonzero(self.n_samples < 0), "a count is not negative")
@@ -288,9 +296,9 @@ def _frozen(name: str, array: ArrayLike | Sequence, kind: type | None) -> NDArra
         try:
             copy = given.astype(kind)
         except (TypeError, ValueError, OverflowError):
-            raise ValueError(f"{name} holds {given.dtype} values; it needs {np.dtype(kind)}") from None
+            raise ValueError(f"{name}: expected {np.dtype(kind)}, got {given.dtype}") from None
         if np.issubdtype(kind, np.integer) and not np.array_equal(copy, given):
-            raise ValueError(f"{name} holds values that are no {np.dtype(kind)} numbers")
+            raise ValueError(f"{name}: expected {np.dtype(kind)}, got values that it cannot hold")
     copy.flags.writeable = False
     return copy
 
@@ -299,4 +307,4 @@ def _refuse(name: str, array: NDArray, wrong: NDArray, rule: str) -> None:
     """Raise for the first node in ``wrong``."""
     if len(wrong):
         v = int(wrong[0])
-        raise ValueError(f"{name}[{v}] is {array[v]}; {rule}")
+        raise ValueError(f"{name}[{v}]: expected {rule}, got {array[v]}")

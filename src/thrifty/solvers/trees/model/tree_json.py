@@ -10,13 +10,15 @@ from typing import Any
 
 import numpy as np
 
+from thrifty._common import settings
+from thrifty._common.checks import whole
 from thrifty._common.files import write_whole
 from thrifty.solvers.trees.model.tree import Tree
 
 SCHEMA = "thrifty.tree"
 VERSION = 1
 _ARRAYS = ("left", "right", "feature", "threshold", "missing_left", "value", "weight", "n_samples")
-_KEYS = ("schema", "version", "dtype", "n_features", "feature_names", "classes", *_ARRAYS)
+_KEYS = ("dtype", "n_features", "feature_names", "classes", *_ARRAYS)
 
 
 def tree_to_dict(tree: Tree) -> dict[str, Any]:
@@ -27,7 +29,7 @@ def tree_to_dict(tree: Tree) -> dict[str, Any]:
     """
     classes = tree.classes.tolist()
     if not all(isinstance(name, (bool, int, float, str)) for name in classes):
-        raise TypeError(f"classes is {classes!r}; JSON holds class names that are numbers, booleans or strings")
+        raise TypeError(f"classes: expected numbers, booleans or strings, which JSON holds, got {classes!r}")
     document: dict[str, Any] = {
         "schema": SCHEMA,
         "version": VERSION,
@@ -48,20 +50,11 @@ def tree_from_dict(document: Mapping[str, Any]) -> Tree:
     Raises:
         ValueError: Another schema or version, an unknown or missing key, or arrays that are no tree.
     """
-    if not isinstance(document, Mapping):
-        raise ValueError(f"a tree is an object with keys {', '.join(_KEYS)}; got {type(document).__name__}")
-    if document.get("schema") != SCHEMA or document.get("version") != VERSION:
-        found = f"{document.get('schema')!r} version {document.get('version')!r}"
-        raise ValueError(f"schema is {found}; this reads {SCHEMA!r} version {VERSION}")
-    if unknown := sorted(set(document) - set(_KEYS)):
-        raise ValueError(f"unknown keys {unknown}; a tree has {', '.join(_KEYS)}")
-    if lacking := [key for key in _KEYS if key not in document]:
-        raise ValueError(f"missing keys {lacking}; a tree has {', '.join(_KEYS)}")
+    settings.check(document, SCHEMA, VERSION, known=_KEYS, needed=_KEYS, name="document")
     n_features, names = document["n_features"], document["feature_names"]
-    if isinstance(n_features, bool) or not isinstance(n_features, int) or n_features < 1:
-        raise ValueError(f"n_features is {n_features!r}; it is a whole number, at least 1")
+    whole("n_features", n_features)
     if names is not None and not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
-        raise ValueError(f"feature_names is {names!r}; it is a list of strings, or null")
+        raise ValueError(f"feature_names: expected a list of strings, or null, got {names!r}")
     arrays: dict[str, Any] = {}
     for name in (*_ARRAYS, "classes"):
         given = document[name]
@@ -69,13 +62,15 @@ def tree_from_dict(document: Mapping[str, Any]) -> Tree:
             arrays[name] = None
             continue
         if not isinstance(given, list):
-            raise ValueError(f"{name} is {type(given).__name__}; it is a list")
+            raise ValueError(f"{name}: expected a list, got a {type(given).__name__}")
         try:
             arrays[name] = np.array(given)
         except (ValueError, OverflowError):
-            raise ValueError(f"{name} is ragged or holds numbers out of range; it is a rectangular list") from None
+            raise ValueError(
+                f"{name}: expected a rectangular list, got one that is ragged or holds numbers out of range"
+            ) from None
     if arrays["missing_left"] is not None and arrays["missing_left"].dtype != np.bool_:
-        raise ValueError("missing_left holds other values than true and false")
+        raise ValueError("missing_left: expected true and false, got other values")
     return Tree(
         **arrays,
         n_features=n_features,

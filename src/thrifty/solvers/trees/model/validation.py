@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import warnings
-from numbers import Real
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_array, check_consistent_length, column_or_1d
 
+from thrifty._common.checks import is_number
 from thrifty.solvers.trees.model.tree import Tree
 
 
@@ -29,20 +29,22 @@ def check_features(tree: Tree, X: ArrayLike) -> NDArray[np.float64]:
     names = _column_names(X)
     exact: NDArray[np.float64] = check_array(X, dtype=np.float64, ensure_all_finite="allow-nan", input_name="X")
     if exact.shape[1] != tree.n_features:
-        raise ValueError(f"X has {exact.shape[1]} features, but the tree has {tree.n_features}")
+        raise ValueError(f"X: expected {tree.n_features} features, as the tree has, got {exact.shape[1]}")
     if tree.feature_names is not None and names is not None and names != tree.feature_names:
         wrong = next(j for j, name in enumerate(names) if name != tree.feature_names[j])
-        raise ValueError(f"column {wrong} of X is {names[wrong]!r}; the tree expects {tree.feature_names[wrong]!r}")
+        raise ValueError(f"X: expected {tree.feature_names[wrong]!r} as column {wrong}, got {names[wrong]!r}")
     missing = np.isnan(exact).any(axis=0)
     if tree.missing_left is None and missing.any():
         columns = ", ".join(tree.feature_name(int(j)) for j in np.flatnonzero(missing)[:5])
-        raise ValueError(f"X has missing values (NaN) in {columns}, which this tree does not accept: impute them first")
+        raise ValueError(f"X: expected no missing values for this tree, got NaN in {columns}: impute them first")
     if tree.dtype == "float64":
         return exact
     with np.errstate(over="ignore"):
         compared: NDArray[np.float64] = exact.astype(np.float32).astype(np.float64)
     if np.isinf(compared).any():
-        raise ValueError("X has values too large for float32, in which this tree compares: scale the column")
+        raise ValueError(
+            "X: expected numbers within float32, in which this tree compares, got larger ones: scale the column"
+        )
     return compared
 
 
@@ -67,13 +69,15 @@ def check_table(
     try:
         weight = np.asarray(sample_weight, dtype=np.float64)
     except (TypeError, ValueError) as error:
-        raise ValueError(f"sample_weight holds what is no number ({error}); weights are finite, at least 0") from None
+        raise ValueError(f"sample_weight: expected finite numbers of at least 0, got what is none ({error})") from None
     if weight.shape != codes.shape:
-        raise ValueError(f"sample_weight has shape {weight.shape}; X has {len(codes)} rows, one weight each")
+        raise ValueError(f"sample_weight: expected one weight for each of {len(codes)} rows, got shape {weight.shape}")
     if not np.isfinite(weight).all() or (weight < 0).any():
-        raise ValueError("sample_weight holds a negative, infinite or missing weight; weights are finite, at least 0")
+        raise ValueError(
+            "sample_weight: expected finite numbers of at least 0, got a negative, infinite or missing one"
+        )
     if not weight.any():
-        raise ValueError("sample_weight is zero everywhere; at least one row needs a positive weight")
+        raise ValueError("sample_weight: expected a row of positive weight, got zero everywhere")
     return compared, codes, weight
 
 
@@ -87,35 +91,20 @@ def class_codes(classes: NDArray, y: NDArray) -> NDArray[np.int32]:
     place = {name: i for i, name in enumerate(classes.tolist())}
     strange = [name for name in names.tolist() if name not in place]
     if strange:
-        raise ValueError(f"y holds classes {strange[:5]} that the tree does not know; it has {classes.tolist()}")
+        raise ValueError(f"y: expected the tree's classes {classes.tolist()}, got also {strange[:5]}")
     return np.array([place[name] for name in names.tolist()], dtype=np.int32)[inverse]
 
 
-def check_limits(time_limit: float | None, memory_limit_mb: float) -> None:
+def check_limits(time_limit: float | None, memory_limit_mb: float = 0.0) -> None:
     """Refuse a time or a memory that no search could keep to.
 
     Raises:
         ValueError: ``time_limit`` is no positive number, or ``memory_limit_mb`` no number at least 0.
     """
     if time_limit is not None and not (is_number(time_limit) and time_limit > 0):
-        raise ValueError(f"time_limit is {time_limit!r}; it is a positive number of seconds, or None")
+        raise ValueError(f"time_limit: expected a positive number of seconds, or None, got {time_limit!r}")
     if not (is_number(memory_limit_mb) and memory_limit_mb >= 0):
-        raise ValueError(f"memory_limit_mb is {memory_limit_mb!r}; it is a number of megabytes, at least 0")
-
-
-def check_whole(argument: str, given: int, least: int) -> None:
-    """Refuse what is no whole number, or below ``least``.
-
-    Raises:
-        ValueError: It is one of those.
-    """
-    if isinstance(given, bool) or not isinstance(given, (int, np.integer)) or given < least:
-        raise ValueError(f"{argument} is {given!r}; it is a whole number, at least {least}")
-
-
-def is_number(given: object) -> bool:
-    """Whether it is a real number; a bool is none."""
-    return isinstance(given, Real) and not isinstance(given, bool)
+        raise ValueError(f"memory_limit_mb: expected a number of megabytes of at least 0, got {memory_limit_mb!r}")
 
 
 def warn_where_rounding_moves_rows(tree: Tree, X: ArrayLike) -> None:

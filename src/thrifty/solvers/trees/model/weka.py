@@ -63,7 +63,9 @@ def tree_from_weka(
     names = list(dict.fromkeys(node.feature for node in nodes if node.feature))
     columns = tuple(feature_names) if feature_names is not None else tuple(names or ["x"])
     if strange := [name for name in names if name not in columns]:
-        raise ValueError(f"WEKA's tree tests {strange[:5]}, which are not among the columns {list(columns[:20])}")
+        raise ValueError(
+            f"feature_names: expected every column that the tree tests, got {list(columns[:20])} without {strange[:5]}"
+        )
     if known is None:
         known = np.unique(np.array([*printed, *(node.label for node in nodes if node.leaf)]))
     return _assemble(nodes, columns, known)
@@ -115,7 +117,7 @@ def _cut(group: list[Branch]) -> tuple[str, float, list[Branch], list[Branch]]:
         try:
             threshold = float(first.value)
         except ValueError:
-            raise ValueError(f"line {first.number} of WEKA's text compares with {first.value!r}, no number") from None
+            raise ValueError(f"text, line {first.number}: expected a number, got {first.value!r}") from None
         return first.name, threshold, group[:1], group[1:]
     return f"{first.name}={first.value}", 0.5, group[1:], group[:1]
 
@@ -161,7 +163,9 @@ def _class_index(line: Branch, classes: NDArray) -> int:
     for index, name in enumerate(classes.tolist()):
         if line.label == str(name) or (not isinstance(name, str) and _number(line.label) == name):
             return index
-    raise ValueError(f"line {line.number} of WEKA's text predicts {line.label!r}; classes are {classes.tolist()[:20]}")
+    raise ValueError(
+        f"text, line {line.number}: expected one of the classes {classes.tolist()[:20]}, got {line.label!r}"
+    )
 
 
 def _number(text: str | None) -> float | None:
@@ -174,11 +178,13 @@ def _number(text: str | None) -> float | None:
 def _leaf_counts(line: Branch, label: int, n_classes: int) -> NDArray[np.float64]:
     """Weight of each class at a leaf, as far as its line tells."""
     if n_classes == 1 and line.errors > 0:
-        raise ValueError(f"line {line.number} of WEKA's text has errors, but shows one class only; pass classes=")
+        raise ValueError(
+            f"classes: expected those of the tree, since line {line.number} has errors and the text one class only"
+        )
     right, others = line.weight - line.errors, line.errors / max(n_classes - 1, 1)
     if right < others - 2 * _ROUNDING:
         raise ValueError(
-            f"line {line.number} of WEKA's text has {line.errors} errors of {line.weight}; a leaf predicts its majority"
+            f"text, line {line.number}: expected its majority's class, got {line.errors} errors of {line.weight}"
         )
     counts = np.full(n_classes, min(others, right))
     counts[label] = right

@@ -48,7 +48,9 @@ def read_branches(text: str, classes: list[str] | None) -> tuple[list[Branch], l
     lines = [_parse(number, line, known) for number, line in _tree_lines(text)]
     size, shown = _SIZE.search(text), 1 if lines[0].test == "" else len(lines) + 1
     if size and int(size[1]) != shown:
-        raise ValueError(f"WEKA's text says {size[1]} nodes, but shows {shown}: it is cut off, or edited")
+        raise ValueError(
+            f"text: expected {size[1]} nodes, as its last line says, got {shown}: it is cut off, or edited"
+        )
     return lines, known
 
 
@@ -57,7 +59,7 @@ def _tree_lines(text: str) -> list[tuple[int, str]]:
     lines = [line.rstrip() for line in text.splitlines()]
     headers = [number for number, line in enumerate(lines) if _HEADER.match(line)]
     if len(headers) > 1:
-        raise ValueError(f"WEKA's text holds {len(headers)} trees (line {headers[1] + 1}); pass one")
+        raise ValueError(f"text: expected one tree, got {len(headers)} (line {headers[1] + 1})")
     start = headers[0] + 1 if headers else 0
     while start < len(lines) and not lines[start].strip("-"):
         start += 1
@@ -65,7 +67,7 @@ def _tree_lines(text: str) -> list[tuple[int, str]]:
     while stop < len(lines) and lines[stop] and not lines[stop].startswith("Number of Leaves"):
         stop += 1
     if start == stop:
-        raise ValueError("WEKA's text holds no tree; expected lines such as 'width <= 0.6: setosa (50.0)'")
+        raise ValueError("text: expected a tree, in lines such as 'width <= 0.6: setosa (50.0)', got none")
     return [(number + 1, lines[number]) for number in range(start, stop)]
 
 
@@ -78,7 +80,7 @@ def _parse(number: int, line: str, classes: list[str]) -> Branch:
     found = _TEST.match(body)
     if not found or found["test"] in ("<", ">="):
         hint = "; this reads J48, not RandomTree or REPTree" if found else ""
-        raise ValueError(f"line {number} of WEKA's text is {line!r}; expected 'name <= number', '>', '=' or '!='{hint}")
+        raise ValueError(f"text, line {number}: expected 'name <= number', '>', '=' or '!=', got {line!r}{hint}")
     name, test, rest = _unquote(found["name"]), found["test"], found["rest"]
     # A value or a class may itself hold ": ": of the ways to split them, one whose class is known comes first.
     ways = [(rest[: at.start()], rest[at.end() :]) for at in re.finditer(": ", rest)]
@@ -93,10 +95,12 @@ def _parse(number: int, line: str, classes: list[str]) -> Branch:
 def _leaf(branch: Branch, ending: str) -> Branch:
     found = _LEAF.match(ending)
     if not found:
-        raise ValueError(f"line {branch.number} of WEKA's text ends in {ending!r}; expected 'class (weight/errors)'")
+        raise ValueError(f"text, line {branch.number}: expected 'class (weight/errors)' at its end, got {ending!r}")
     weight, errors = float(found["weight"]), float(found["errors"] or 0)
     if not 0 <= errors <= weight:
-        raise ValueError(f"line {branch.number} of WEKA's text has {errors} errors of a weight of {weight}")
+        raise ValueError(
+            f"text, line {branch.number}: expected at most {weight} errors, which is the weight, got {errors}"
+        )
     return Branch(
         branch.number, branch.depth, branch.name, branch.test, branch.value, _label(ending), weight, errors
     )  # fmt: skip
@@ -122,16 +126,22 @@ def siblings(lines: list[Branch]) -> dict[int, list[Branch]]:
     above: list[Branch] = []
     for line in lines:
         if line.depth > len(above):
-            raise ValueError(f"line {line.number} of WEKA's text is indented by more than a level")
+            raise ValueError(
+                f"text, line {line.number}: expected one level more than the line above at most, got another"
+            )
         del above[line.depth :]
         parent = above[-1] if above else None
         if parent is not None and parent.label is not None:
-            raise ValueError(f"line {line.number} of WEKA's text continues line {parent.number}, which ends in a leaf")
+            raise ValueError(
+                f"text, line {line.number}: expected no line below line {parent.number}, which ends in a leaf"
+            )
         children.setdefault(parent.number if parent else 0, []).append(line)
         above.append(line)
     for line in lines:
         if line.label is None and line.number not in children:
-            raise ValueError(f"line {line.number} of WEKA's text leads nowhere; it is cut off, or not J48's")
+            raise ValueError(
+                f"text, line {line.number}: expected a leaf or lines below it, got none: it is cut off, or not J48's"
+            )
     for group in children.values():
         _check_group(group)
     return children
@@ -146,6 +156,6 @@ def _check_group(group: list[Branch]) -> None:
     if {line.name for line in group} != {first.name} or not (pair or several):
         where = ", ".join(str(line.number) for line in group[:5])
         raise ValueError(
-            f"lines {where} of WEKA's text are branches of one cut, but do not make a test of {first.name!r}: expected "
-            f"'<=' and '>' with one number, '=' and '!=' with one value, or '=' with each value"
+            f"text, lines {where}: expected the branches of one cut on {first.name!r}: '<=' and '>' with one number, "
+            "'=' and '!=' with one value, or '=' with each value"
         )

@@ -22,15 +22,17 @@ def split_target(columns: Mapping[str, NDArray], target: str) -> tuple[dict[str,
         ValueError: There is no such column, no other one, or a class is missing.
     """
     if target not in columns:
-        raise ValueError(f"--target: there is no column {target!r}; there are {_listed(columns)}")
+        raise ValueError(f"--target: expected a column among {_listed(columns)}, got {target!r}")
     features = {name: column for name, column in columns.items() if name != target}
     if not features:
-        raise ValueError(f"--target: {target!r} is the only column; the table needs features too")
+        raise ValueError(f"--target: expected a table with features too, got {target!r} as its only column")
     classes = columns[target]
     missing = np.array([label is None for label in classes]) if classes.dtype == object else np.isnan(classes)
     if missing.any():
         row = int(missing.argmax()) + 1
-        raise ValueError(f"--target: {int(missing.sum())} rows (the first is row {row}) have no class; remove them")
+        raise ValueError(
+            f"--target: expected a class in every row, got {int(missing.sum())} without (the first is row {row})"
+        )
     if classes.dtype == object:
         return features, classes.astype(str)
     return features, classes.astype(np.int64) if (classes == np.rint(classes)).all() else classes
@@ -70,7 +72,7 @@ def matrix_for(tree: Tree, columns: Mapping[str, NDArray]) -> NDArray[np.float64
     X, names = one_hot(columns)
     if X.shape[1] != tree.n_features:
         raise ValueError(
-            f"the tree has no column names and reads {tree.n_features} columns; the table has {X.shape[1]}: "
+            f"--data: expected {tree.n_features} columns, since the tree has no column names, got {X.shape[1]}: "
             f"{', '.join(names[:20])}"
         )
     return X
@@ -95,8 +97,10 @@ def _column(name: str, columns: Mapping[str, NDArray]) -> NDArray[np.float64]:
             return _indicator(text, name[at + 1 :])
     if found is not None:
         example = next((value for value in found if value is not None), None)
-        raise ValueError(f"column {name!r} holds text such as {example!r}, but the tree compares it with numbers")
-    raise ValueError(f"the tree reads a column {name!r}, which the table lacks; it has {_listed(columns)}")
+        raise ValueError(
+            f"--data: expected numbers in column {name!r}, as the tree compares, got text such as {example!r}"
+        )
+    raise ValueError(f"--data: expected a column {name!r}, which the tree reads, got {_listed(columns)}")
 
 
 def _indicator(column: NDArray, value: str) -> NDArray[np.float64]:

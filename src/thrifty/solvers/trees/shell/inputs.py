@@ -44,7 +44,7 @@ def read_inputs(tree: Path | None, weka: Path | None, data: Path, target: str, w
     if weka is not None and tree is None:
         return Inputs(*_weka_inputs(weka.read_text(encoding="utf-8"), columns, y), y, weights)
     raise ValueError(
-        "--tree, --weka: give one of them: a tree as JSON (`thrifty trees fit` makes one), or J48's output"
+        "--tree, --weka: expected one of them: a tree as JSON (`thrifty trees fit` makes one), or J48's output"
     )
 
 
@@ -61,12 +61,12 @@ def read_training_table(
     weights = None
     if weight is not None:
         if weight not in columns or columns[weight].dtype == object:
-            raise ValueError(f"--weight: {weight!r} is no column of numbers in {data}")
+            raise ValueError(f"--weight: expected a column of numbers in {data}, got {weight!r}")
         weights = columns.pop(weight)
         if not (np.isfinite(weights).all() and (weights >= 0).all() and weights.any()):
             raise ValueError(
-                f"--weight: {weight!r} holds a negative, infinite or missing weight, or zeros alone; weights are "
-                "finite, at least 0, and one is positive"
+                f"--weight: expected finite numbers of at least 0, and a positive one, got in {weight!r} a negative, "
+                "infinite or missing one, or zeros alone"
             )
     features, y = split_target(columns, target)
     remark(f"{data}: {len(y)} rows, {len(features)} columns, {len(np.unique(y))} classes")
@@ -88,12 +88,6 @@ def _weka_inputs(text: str, columns: Columns, y: NDArray) -> tuple[Tree, NDArray
             "6 decimals (unless -B), splits rows with missing values, or was trained on another table"
         )
     return tree, X
-
-
-def refuse_existing(path: Path | None, force: bool) -> None:
-    """Raise before any work is done if the result could not be written in the end."""
-    if path is not None and path.exists() and not force:
-        raise FileExistsError(f"{path} already exists; choose another path, or use --force to replace it")
 
 
 def remark(text: str) -> None:

@@ -65,5 +65,5 @@ def parse_entry(text: str, budgets: tuple[int, int, int, int]) -> tuple[int, int
     index = (adjust, exchange, prune, raised)
     for name, i, budget in zip(BUDGETS, index, budgets, strict=True):
         if not 0 <= i <= budget:
-            raise ValueError(f"--entry: {name} is {i}, the table goes from 0 to {budget}")
+            raise ValueError(f"--entry: expected {name} from 0 to {budget}, got {i}")
     return index

@@ -49,7 +49,7 @@ def solve_brute(problem: Problem, k: int) -> Solution:
         ValueError: That would be more than `MAX_TREES` trees.
     """
     if (planned := n_trees(problem, k)) > MAX_TREES:
-        raise ValueError(f"solver='brute' would try up to {planned:.3g} trees for k={k}; it takes {MAX_TREES} at most")
+        raise ValueError(f"solver: 'brute' tries at most {MAX_TREES} trees, got up to {planned:.3g} for k={k}")
     best, best_errors = problem.cuts, problem.n_errors(problem.cuts)
     errors_by_budget = [best_errors]
     evaluated = 1

@@ -81,8 +81,8 @@ def solve_budget(problem: Problem, k: int, *, max_errors: int = MAX_ERRORS) -> S
         found.append(fewest)
     if found[-1] > max_errors:
         raise ValueError(
-            f"every tree within k={k} changes makes more than {max_errors} errors, where solver='budget' stops: "
-            "use solver='bnb' or 'dp'"
+            f"solver: 'budget' stops at {max_errors} errors, and every tree within k={k} changes makes more; "
+            "expected 'bnb' or 'dp'"
         )
     return Solution(best, tuple(found), "optimal", found[-1], decisions)
 
@@ -90,13 +90,15 @@ def solve_budget(problem: Problem, k: int, *, max_errors: int = MAX_ERRORS) -> S
 def _check(problem: Problem, t: int) -> None:
     n_cuts = problem.topology.n_leaves - 1
     if n_cuts > MAX_CUTS:
-        raise ValueError(f"the tree has {n_cuts} cuts; solver='budget' takes {MAX_CUTS} at most: use 'bnb' or 'dp'")
+        raise ValueError(f"solver: expected 'bnb' or 'dp' for more than {MAX_CUTS} cuts, got 'budget' for {n_cuts}")
     if not 0 <= t <= MAX_ERRORS:
-        raise ValueError(f"t is {t}; solver='budget' decides for 0 to {MAX_ERRORS} errors")
+        raise ValueError(f"t: expected 0 to {MAX_ERRORS} errors, got {t}")
     if not problem.table.has_integer_weights:
-        raise ValueError("sample_weight holds fractions; solver='budget' counts errors in whole numbers")
+        raise ValueError("sample_weight: expected whole numbers with solver='budget', got fractions")
     if problem.floors.n_rows.any() or (problem.floors.weight > 0).any():
-        raise ValueError("solver='budget' needs min_samples_leaf=0 and min_weight_fraction_leaf=0")
+        raise ValueError(
+            "solver: 'budget' needs min_samples_leaf=0 and min_weight_fraction_leaf=0; expected 'bnb' or 'dp'"
+        )
 
 
 class _Decision:
