@@ -147,10 +147,12 @@ def test_means_and_their_embedding_have_the_gradients_of_finite_differences():
 def test_means_of_half_precision_are_summed_in_float32():
     x, tokens, score = scene(grid=(40, 40), prefix=0, dtype=torch.float32)
     x = x * 100 + 3000
-    out, _, (_, low) = reduce_by_score(x.half(), tokens, score, 10, 1)
+    out, _, (_, low) = reduce_by_score(x.half(), tokens, score, 70, 1)
     exact = x.half().double().gather(1, low.unsqueeze(-1).expand(-1, -1, 5)).mean(1)
     assert torch.isfinite(out).all()
-    assert ((out[:, -1].double() - exact).abs() / exact < 5e-4).all()
+    error = (out[:, -1].double() - exact) / exact
+    assert error.abs().max() < 5e-4
+    assert error.mean().abs() < 1.2e-4  # 1/1530 in float16 would be off by 2.3e-4, for every channel alike
 
 
 def test_equal_scores_of_a_constant_image_give_numbers():
