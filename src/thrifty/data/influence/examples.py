@@ -100,8 +100,8 @@ class Examples:
     def collate(self, rows: Sequence[Batch]) -> Batch:
         """Pad rows on the right and stack them."""
         batch: Batch = {}
-        fields = [set(row) for row in rows]
-        if odd := set.union(*fields) - set.intersection(*fields):
+        fields: list[set[str]] = [set(row) for row in rows]
+        if odd := set[str]().union(*fields) - fields[0].intersection(*fields):
             raise ValueError(
                 f"{self.name}: expected the same fields in every example, some lack {', '.join(sorted(odd))}"
             )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from thrifty.bench.claims import Measurement
-from thrifty.bench.evidence import Evidence, Plot, Series
+from thrifty.bench.evidence import Evidence
 from thrifty.data.influence.cost import Count, exact_flops, forward_flops, influence_flops
 from thrifty.data.influence.evidence.comparison import EXACT, OURS, RDS
 
@@ -49,5 +49,5 @@ def show(evidence: Evidence) -> None:
             {"cost a token": Measurement.of(spent / 1e12, "TFLOP")},
             workload="Llama2-7B, 200 000 examples (formula)",
         )
-    points = Series("cost", tuple(counted), tuple(spent / 1e12 for spent in counted.values()))
-    evidence.plot(Plot("Selecting from 200 000 examples with Llama2-7B", "bar", "", "TFLOP a token", (points,)))
+    points = {"cost": (counted, [spent / 1e12 for spent in counted.values()])}
+    evidence.curves("Selecting from 200 000 examples with Llama2-7B", "", "TFLOP a token", points, kind="bar")

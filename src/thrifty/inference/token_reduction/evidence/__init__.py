@@ -9,6 +9,8 @@ at our layers; ToMe is also measured as its authors run it, merging a few tokens
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from thrifty.bench.claims import Claim, Gate, Mode, Target
 from thrifty.bench.context import Context
 from thrifty.bench.evidence import Evidence
@@ -25,11 +27,13 @@ from thrifty.inference.token_reduction.evidence.images import clothes, photograp
 OURS, TOME, EVIT, RANDOM, POOL = "ours", "ToMe", "EViT", "random", "pooling"
 
 #: Fidelity is what speed may not cost.
-FAITHFUL = Gate("cosine of the class token", margin=0.01, better="higher")
+FAITHFUL = Gate("cosine of the class token", margin=0.01, better="higher", by="mean")
+#: Against the whole model speed is gated by what EViT keeps at the same share of tokens.
+AS_EVIT = replace(FAITHFUL, than=EVIT)
 
 
 def _speed(id_: str, text: str, rival: str, target: Target, budget: Mode, unit: str = "ratio") -> Claim:
-    return Claim(id_, text, "time", unit, (OURS, rival), target, FAITHFUL, budget=budget)
+    return Claim(id_, text, "time", unit, (OURS, rival), target, FAITHFUL if rival == TOME else AS_EVIT, budget=budget)
 
 
 CLAIMS = (
@@ -54,7 +58,7 @@ CLAIMS = (
     Claim(
         id="fidelity-at-half",
         text="Half kept at each of three layers, untrained: the class token stays nearer than with rivals there.",
-        about="fidelity",
+        about="quality",
         unit="cosine",
         contenders=(OURS, TOME, EVIT, RANDOM),
         target=Target(">=", 0.0),
@@ -62,7 +66,7 @@ CLAIMS = (
     Claim(
         id="fidelity-at-half-clothes",
         text="... and on Fashion-MNIST, enlarged (a second workload, fixed before it was measured).",
-        about="fidelity",
+        about="quality",
         unit="cosine",
         contenders=(OURS, TOME, EVIT, RANDOM),
         target=Target(">=", 0.0),
@@ -71,7 +75,7 @@ CLAIMS = (
     Claim(
         id="fidelity-tome-everywhere",
         text="... and than with ToMe as its authors run it: a few tokens in every layer, at equal MACs.",
-        about="fidelity",
+        about="quality",
         unit="cosine",
         contenders=(OURS, "ToMe, every layer"),
         target=Target(">=", 0.0),
@@ -79,7 +83,7 @@ CLAIMS = (
     Claim(
         id="hf-beats-lf",
         text="Keeping the high-frequency tokens beats keeping the low-frequency ones (keep 0.7, without training).",
-        about="fidelity",
+        about="quality",
         unit="cosine",
         contenders=(OURS, "keep low-frequency"),
         target=Target(">=", 0.0),
@@ -88,14 +92,14 @@ CLAIMS = (
     Claim(
         id="fidelity-at-seven-tenths",
         text="At keep 0.7 without training: our cosine less ToMe's.",
-        about="fidelity",
+        about="quality",
         unit="cosine",
         contenders=(OURS, TOME),
     ),
     Claim(
         id="accuracy-after-distillation",
         text="Fine-tuned with the same budget, accuracy is not below the better of ToMe and EViT by more than one sd.",
-        about="accuracy",
+        about="quality",
         unit="sd",
         contenders=(OURS, TOME, EVIT),
         target=Target(">=", -1.0),
@@ -105,7 +109,7 @@ CLAIMS = (
     Claim(
         id="collapse-after-distillation",
         text="After fine-tuning, the high-frequency share at the last layer is above that of every reduced rival.",
-        about="rank",
+        about="mechanism",
         unit="share",
         contenders=(OURS, TOME, EVIT, POOL),
         target=Target(">=", 0.0),
@@ -115,7 +119,7 @@ CLAIMS = (
         id="amplitude-after-distillation",
         text="... the relative log amplitude at 1.0 π of the restored grid, the curve that the paper draws: ours less "
              "the best reduced rival's.",
-        about="rank",
+        about="mechanism",
         unit="log",
         contenders=(OURS, TOME, EVIT, POOL),
         budget="full",
@@ -123,7 +127,7 @@ CLAIMS = (
     Claim(
         id="imitation-closes-the-gap",
         text="A dozen steps of imitation on the ViT-S/14 (keep 0.7) make the gap to ToMe, ahead untrained, smaller.",
-        about="fidelity",
+        about="quality",
         unit="cosine",
         contenders=(OURS, TOME, EVIT),
         target=Target(">=", 0.0),
@@ -132,7 +136,7 @@ CLAIMS = (
     Claim(
         id="collapse-without-training",
         text="Without training (ViT-S/14, keep 0.7): our high-frequency share at the last layer less the best rival's.",
-        about="rank",
+        about="mechanism",
         unit="share",
         contenders=(OURS, TOME, EVIT, POOL),
         budget="full",
@@ -154,7 +158,7 @@ CLAIMS = (
         unit="ratio",
         contenders=(OURS, "the model as it is"),
         target=Target("<=", 1.0),
-        gate=FAITHFUL,
+        gate=AS_EVIT,
     ),
 )  # fmt: skip
 

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from thrifty.bench.claims import Measurement
 from thrifty.bench.context import Context
-from thrifty.bench.evidence import Evidence, Plot, Series
+from thrifty.bench.evidence import Evidence
 from thrifty.bench.timing import threads
 from thrifty.inference.token_reduction.analyze import Analysis, analyze_tokens
 from thrifty.inference.token_reduction.evidence.images import backbone
@@ -33,10 +33,7 @@ def rows(evidence: Evidence, found: Analysis, workload: str) -> None:
         }
         evidence.row(label, metrics, workload=workload)
     for name in ("hf_ratio", "log_amplitude"):
-        series = tuple(
-            Series(label, tuple(float(n) for n in range(1, len(found.column(method, name)) + 1)),
-                   tuple(found.column(method, name)))
-            for method, label in NAMES.items()
-        )  # fmt: skip
+        columns = {label: found.column(method, name) for method, label in NAMES.items()}
         title = f"{name.replace('_', ' ')} by layer ({workload.split(',', maxsplit=1)[0]})"
-        evidence.plot(Plot(title, "line", "layer", name.replace("_", " "), series))
+        points = {label: (range(1, len(column) + 1), column) for label, column in columns.items()}
+        evidence.curves(title, "layer", name.replace("_", " "), points)

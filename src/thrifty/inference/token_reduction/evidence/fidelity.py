@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from thrifty.bench.claims import Measurement
 from thrifty.bench.context import Context
-from thrifty.bench.evidence import Evidence, Plot, Series
+from thrifty.bench.evidence import Evidence
 from thrifty.bench.timing import threads
 from thrifty.inference.token_reduction.config import Config, FreqReduceConfig, ToMeConfig, named
 from thrifty.inference.token_reduction.evidence.images import SIDE, backbone
@@ -94,10 +94,10 @@ def _measure(ctx: Context, evidence: Evidence, x: Tensor, workload: str) -> Cosi
                 "MACs": Measurement.of(macs, "G"),
             }
             evidence.row(name, metrics, workload=f"{workload}, keep {keep}")
-    curves = tuple(Series(name, *zip(*sorted(held), strict=True)) for name, held in points.items())
-    evidence.plot(
-        Plot(f"Class token without training ({workload})", "line", "GMACs", "cosine to the whole model's", curves)
-    )
+    ordered = {name: sorted(held) for name, held in points.items()}
+    curves = {name: ([macs for macs, _ in held], [mean for _, mean in held]) for name, held in ordered.items()}
+    title = f"Class token without training ({workload})"
+    evidence.curves(title, "GMACs", "cosine to the whole model's", curves)
     return cosines
 
 

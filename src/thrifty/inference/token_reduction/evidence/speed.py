@@ -33,10 +33,10 @@ def show(ctx: Context, evidence: Evidence, cosines: Cosines) -> None:
         "ours, keep 0.7": _reduced(model, FreqReduceConfig(LAYERS, 0.7)),
         "ours, keep 1": _reduced(model, nothing),
     }
-    times = _timed(ctx, evidence, small, one, "batch 1", repeats=15 if ctx.full else 5, at_most=30 if ctx.full else 3)
+    times = _timed(ctx, evidence, small, one, "batch 1", quick=3, full=30)
     difference = _difference(model, small["ours, keep 1"], one)
-    evidence.measured("overhead-identity", times["ours, keep 1"].over(times[WHOLE]), gate=([difference], [0.0]))
-    faithful = {keep: (_mean(cosines["ours", keep]), _mean(cosines["EViT", keep])) for keep in (0.7, 0.5)}
+    evidence.measured("overhead-identity", times["ours, keep 1"].over(times[WHOLE]), gate=difference)
+    faithful = {keep: (cosines["ours", keep], cosines["EViT", keep]) for keep in (0.7, 0.5)}
     evidence.measured(
         "throughput-batch-1", times[WHOLE].over(times["ours, keep 0.7"]), gate=faithful[0.7],
         limit=f"{_macs_ratio(model, 0.7):.2f} times fewer MACs",
@@ -52,13 +52,13 @@ def show(ctx: Context, evidence: Evidence, cosines: Cosines) -> None:
         "EViT, keep 0.7": _reduced(model, named("evit", LAYERS, 0.7)),
         "ToMe, keep 0.7": _reduced(model, named("tome", LAYERS, 0.7)),
     }
-    times = _timed(ctx, evidence, large, eight, "batch 8", repeats=7, at_most=90)
+    times = _timed(ctx, evidence, large, eight, "batch 8", quick=0, full=90)
     for id_, keep in (("throughput-70", 0.7), ("throughput-50", 0.5)):
         limit = f"{_macs_ratio(model, keep):.2f} times fewer MACs"
         ratio = times[WHOLE].over(times[f"ours, keep {keep}"])
         evidence.measured(id_, ratio, gate=faithful[keep], limit=limit)
     for id_, rival in (("time-vs-evit", "EViT"), ("time-vs-tome", "ToMe")):
-        gate = (_mean(cosines["ours", 0.7]), _mean(cosines[rival, 0.7]))
+        gate = (cosines["ours", 0.7], cosines[rival, 0.7])
         evidence.measured(id_, times["ours, keep 0.7"].over(times[f"{rival}, keep 0.7"]), gate=gate)
 
 
@@ -69,19 +69,11 @@ def _timed(
     x: Tensor,
     workload: str,
     *,
-    repeats: int,
-    at_most: float,
+    quick: float,
+    full: float,
 ) -> dict[str, Measurement]:
     calls: dict[str, Callable[[], object]] = {name: partial(_pass, model, x) for name, model in models.items()}
-    timings = ctx.time(calls, repeats=repeats, at_most=at_most)
-    for name, timing in timings.items():
-        metrics = {
-            "pass": timing.seconds,
-            "images a second": Measurement.of([len(x) / s for s in timing.seconds.values], "1/s", timed=True),
-            "threads": Measurement.of(timing.threads, "threads", timed=True),
-        }
-        evidence.row(name, metrics, workload=workload)
-    return {name: timing.seconds for name, timing in timings.items()}
+    return ctx.timed(evidence, calls, workload=workload, quick=quick, full=full, what="pass")
 
 
 def _show_memory(
@@ -121,7 +113,3 @@ def _difference(model: Any, other: Any, x: Tensor) -> float:
 def _macs_ratio(model: nn.Module, keep: float) -> float:
     side = (SIDE, SIDE)
     return count_macs(model, side) / count_macs(model, side, FreqReduceConfig(LAYERS, keep))
-
-
-def _mean(values: list[float]) -> list[float]:
-    return [sum(values) / len(values)]

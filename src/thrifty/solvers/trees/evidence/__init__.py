@@ -85,7 +85,7 @@ CLAIMS = (
     Claim(
         id="hardness",
         text="Time grows at least five times as much where only D or only d is bounded as where both are.",
-        about="theory",
+        about="mechanism",
         unit="ratio",
         contenders=("dynamic programme",),
         target=Target(">=", 5.0),

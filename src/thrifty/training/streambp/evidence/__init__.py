@@ -49,7 +49,7 @@ CLAIMS = (
     Claim(
         id="collectives-once",
         text="DDP communicates each gradient once a backward pass.",
-        about="communication",
+        about="exactness",
         unit="ratio",
         contenders=(OURS, "plain autograd"),
         target=Target("==", 1.0),
