@@ -1,7 +1,8 @@
-"""Runs the snippets of the README, of CONTRIBUTING and of the method cards: ``python`` and ``console`` blocks."""
+"""Runs the snippets of the README, of CONTRIBUTING and of the method cards, and the Examples of docstrings."""
 
 from __future__ import annotations
 
+import doctest
 import os
 import shlex
 import subprocess
@@ -10,6 +11,8 @@ import tempfile
 from pathlib import Path
 
 from sybil import Example, Sybil
+from sybil.document import PythonDocStringDocument
+from sybil.parsers.doctest import DocTestParser
 from sybil.parsers.markdown import CodeBlockParser, PythonCodeBlockParser, SkipParser
 
 BIN = Path(sys.executable).parent
@@ -39,9 +42,18 @@ def leave_scratch_folder(namespace: dict) -> None:
     namespace["_scratch"].cleanup()
 
 
-pytest_collect_file = Sybil(
+documents = Sybil(
     parsers=[PythonCodeBlockParser(), CodeBlockParser("console", run_console), SkipParser()],
     patterns=["README.md", "CONTRIBUTING.md"],
     setup=enter_scratch_folder,
     teardown=leave_scratch_folder,
-).pytest()
+)
+examples = Sybil(
+    parsers=[DocTestParser(optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)],
+    path="src",
+    patterns=["*.py"],
+    document_types={".py": PythonDocStringDocument},  # a docstring sees what its module sees
+    setup=enter_scratch_folder,
+    teardown=leave_scratch_folder,
+)
+pytest_collect_file = (documents + examples).pytest()

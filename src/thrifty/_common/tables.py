@@ -62,6 +62,42 @@ def one_hot(columns: Mapping[str, NDArray]) -> tuple[Float[np.ndarray, "n d"], t
     return np.column_stack([values for _, values in pieces]), tuple(name for name, _ in pieces)
 
 
+def split_target(columns: Mapping[str, NDArray], target: str) -> tuple[Columns, NDArray]:
+    """Return the features of a table, and its classes: whole numbers as int64, text as strings.
+
+    Args:
+        columns: Name to column, as :func:`read_table` gives them.
+        target: The column that holds the classes.
+
+    Raises:
+        ValueError: There is no such column, no other one, or a class is missing.
+    """
+    if target not in columns:
+        raise ValueError(f"--target: expected a column among {listed(columns)}, got {target!r}")
+    features = {name: column for name, column in columns.items() if name != target}
+    if not features:
+        raise ValueError(f"--target: expected a table with features too, got {target!r} as its only column")
+    classes = columns[target]
+    missing = np.array([label is None for label in classes]) if classes.dtype == object else ~np.isfinite(classes)
+    if missing.any():
+        raise ValueError(
+            f"--target: expected a class in every row, got {int(missing.sum())} without (the first is row "
+            f"{int(missing.argmax()) + 1})"
+        )
+    return features, classes.astype(str) if classes.dtype == object else whole_numbers(classes)
+
+
+def listed(columns: Mapping[str, NDArray]) -> str:
+    """Return the names of columns for a message: the first twenty."""
+    return ", ".join(list(columns)[:20]) + (", ..." if len(columns) > 20 else "")
+
+
+def whole_numbers(values: NDArray) -> NDArray:
+    """Return whole numbers as such: a CSV file does not say which columns are."""
+    whole = values.dtype.kind == "f" and bool((np.abs(values) < 2**53).all() and (values == np.rint(values)).all())
+    return values.astype(np.int64) if whole else values
+
+
 def typed(cells: Sequence[object]) -> NDArray:
     """Turn cells into a column: float64 if every one is a number or missing, else text."""
     known = [None if cell is None or (isinstance(cell, str) and cell in MISSING) else cell for cell in cells]

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from thrifty._common.tables import one_hot, typed
+from thrifty._common.tables import one_hot, split_target, typed
 from thrifty.solvers.trees.model.weka import tree_from_weka
-from thrifty.solvers.trees.shell.columns import columns_for, labels_for, matrix_for, split_target
+from thrifty.solvers.trees.shell.columns import columns_for, labels_for, matrix_for
 
 TABLE = {"age": typed(["1", "2", ""]), "colour": typed(["red", "blue", "?"]), "grade": typed(["1", "2", ""])}
 

@@ -1,4 +1,4 @@
-"""Lets the tests of this folder share `families`, and keeps tiny models on one thread, where they are fastest."""
+"""Lets the tests of this folder share `families`."""
 
 import sys
 from pathlib import Path
@@ -6,15 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from thrifty.bench.timing import threads
-
 sys.path.insert(0, str(Path(__file__).parent))
-
-
-@pytest.fixture(autouse=True)
-def _one_thread():
-    with threads(1):
-        yield
 
 
 @pytest.fixture

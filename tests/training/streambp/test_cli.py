@@ -1,13 +1,12 @@
 """The command line on files as a user has them."""
 
 import json
+from functools import partial
 
 import pytest
 import torch
 from transformers import ByT5Tokenizer, LlamaConfig, LlamaForCausalLM
-from typer.testing import CliRunner
 
-from thrifty.training.streambp.cli import app
 from thrifty.training.streambp.cost import predict
 
 
@@ -25,67 +24,68 @@ def folder(tmp_path):
     return tmp_path
 
 
-def run(*arguments):
-    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+@pytest.fixture
+def run(thrifty):
+    return partial(thrifty, "streambp")
 
 
-def test_plan(folder):
-    given = ("plan", "--model", folder / "model", "--seq-len", 4096, "--json")
-    found = json.loads(run(*given, "--budget-gib", "0.01").stdout)
+def test_plan(run, folder):
+    given = ("plan", folder / "model", "--length", 4096, "--json")
+    found = json.loads(run(*given, "--budget-gib", "0.01").out)
     peaks = [found[mode]["peak_gib"] for mode in ("stream", "checkpoint+fused", "checkpoint", "none")]
     assert peaks == sorted(peaks)
     assert found["budget"]["layer_chunk"] <= 4096 / 3 + 1
-    assert "a layer chunk of" in run(*given[:-1], "--budget-gib", "0.01").stdout
-    assert json.loads(run("plan", "--model", folder / "model" / "config.json", "--seq-len", 4096, "--json").stdout)
-    assert run(*given, "--trained", 5).exit_code == run(*given, "--budget-gib", -1).exit_code == 2
-    assert "--layer-chunk" in str(run(*given, "--layer-chunk", "many").exception)
+    assert "a layer chunk of" in run(*given[:-1], "--budget-gib", "0.01").out
+    assert json.loads(run("plan", folder / "model" / "config.json", "--length", 4096, "--json").out)
+    assert run(*given, "--trained", 5).code == run(*given, "--budget-gib", -1).code == 2
+    assert "--layer-chunk" in run(*given, "--layer-chunk", "many").err
 
 
-def test_train_and_go_on(folder):
-    given = ("train", "--model", folder / "model", "--data", folder / "data.jsonl", "--out", folder / "out")
-    sizes = ("--seq-len", 64, "--budget-gib", 0.001, "--lr", 0.01, "--save-every", 2)
+def test_train_and_go_on(run, folder):
+    given = ("train", folder / "model", "--data", folder / "data.jsonl", "--out", folder / "out")
+    sizes = ("--length", 64, "--budget-gib", 0.001, "--lr", 0.01, "--save-every", 2)
     first = run(*given, *sizes, "--steps", 4)
-    assert first.exit_code == 0, first.exception
-    found = json.loads(first.stdout.splitlines()[-1])
+    assert first.code == 0, first.err
+    found = json.loads(first.out.splitlines()[-1])
     assert found["last_loss"] < found["first_loss"]
-    again = json.loads(run(*given, *sizes, "--steps", 6).stdout.splitlines()[-1])
+    again = json.loads(run(*given, *sizes, "--steps", 6).out.splitlines()[-1])
     assert again["resumed"]
     assert again["steps"] == 6
     weights = (folder / "out" / "model.safetensors").read_bytes()
-    assert json.loads(run(*given, *sizes, "--steps", 6).stdout.splitlines()[-1]) == again, "there is nothing left to do"
+    assert json.loads(run(*given, *sizes, "--steps", 6).out.splitlines()[-1]) == again, "there is nothing left to do"
     assert (folder / "out" / "model.safetensors").read_bytes() == weights
     assert LlamaForCausalLM.from_pretrained(folder / "out").config.vocab_size == 384
-    assert [line.split(":")[0] for line in first.stderr.splitlines() if "loss" in line] == [
+    assert [line.split(":")[0] for line in first.err.splitlines() if "loss" in line] == [
         f"step {n} of 4" for n in (1, 2, 3, 4)
     ]
 
 
-def test_a_run_goes_on_as_it_began_and_from_a_whole_checkpoint(folder):
-    given = ("train", "--model", folder / "model", "--data", folder / "data.jsonl", "--out", folder / "out")
-    sizes = ("--seq-len", 64, "--save-every", 2)
-    assert run(*given, *sizes, "--steps", 4).exit_code == 0
-    for name, other in (("length", ("--seq-len", 32)), ("learning_rate", ("--lr", 1)), ("seed", ("--seed", 3))):
-        assert f"{name}: the run in" in str(run(*given, *sizes, "--steps", 6, *other).exception)
+def test_a_run_goes_on_as_it_began_and_from_a_whole_checkpoint(run, folder):
+    given = ("train", folder / "model", "--data", folder / "data.jsonl", "--out", folder / "out")
+    sizes = ("--length", 64, "--save-every", 2)
+    assert run(*given, *sizes, "--steps", 4).code == 0
+    for name, other in (("length", ("--length", 32)), ("learning_rate", ("--lr", 1)), ("seed", ("--seed", 3))):
+        assert f"{name}: the run in" in run(*given, *sizes, "--steps", 6, *other).err
     (folder / "out" / "checkpoint-5").mkdir()  # its save was cut off
     whole = run(*given, *sizes, "--steps", 6)
-    assert "step 5 of 6" in whole.stderr
-    assert "step 4 of 6" not in whole.stderr
+    assert "step 5 of 6" in whole.err
+    assert "step 4 of 6" not in whole.err
 
 
-def test_what_is_wrong_with_the_files_is_said(folder):
-    given = ["train", "--model", folder / "model", "--data", folder / "data.jsonl", "--out", folder / "out"]
-    assert "seq_len" in str(run(*given, "--seq-len", 10**6).exception)
+def test_what_is_wrong_with_the_files_is_said(run, folder):
+    given = ["train", folder / "model", "--data", folder / "data.jsonl", "--out", folder / "out"]
+    assert "length" in run(*given, "--length", 10**6).err
     (folder / "data.jsonl").write_text('{"content": "x"}\n')
-    assert "line 1" in str(run(*given, "--seq-len", 8).exception)
+    assert "line 1" in run(*given, "--length", 8).err
     (folder / "data.jsonl").write_text("")
-    assert "expected text" in str(run(*given, "--seq-len", 8).exception)
+    assert "expected text" in run(*given, "--length", 8).err
     (folder / "data.jsonl").write_text('{"text": "long enough for a sequence"}')
-    assert "learning_rate" in str(run(*given, "--seq-len", 8, "--lr", 0).exception)
-    assert "torchrun" in str(run(*given, "--seq-len", 8, "--fsdp").exception)
+    assert "learning_rate" in run(*given, "--length", 8, "--lr", 0).err
+    assert "torchrun" in run(*given, "--length", 8, "--fsdp").err
     with_model = [*given[:-1], folder / "model"]
-    assert isinstance(run(*with_model, "--seq-len", 8).exception, FileExistsError), "the model is not written over"
-    given[2] = folder
-    assert "config.json" in str(run(*given, "--seq-len", 8).exception)
+    assert "choose another folder" in run(*with_model, "--length", 8).err, "the model is not written over"
+    given[1] = folder
+    assert "config.json" in run(*given, "--length", 8).err
 
 
 def test_cost():

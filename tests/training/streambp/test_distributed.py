@@ -1,9 +1,6 @@
 """Two processes that talk by gloo: exact gradients, each communicated once; the command under torchrun."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,16 +11,13 @@ WORKER = Path(__file__).parent / "distributed_worker.py"
 @pytest.mark.dist
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["ddp", pytest.param("fsdp2", marks=pytest.mark.ci)])
-def test_two_processes_equal_one(kind):
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", WORKER, kind]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(WORKER.parent)}
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=240, check=False)
-    assert done.returncode == 0, done.stderr[-3000:]
+def test_two_processes_equal_one(torchrun, kind):
+    torchrun(WORKER, kind, PYTHONPATH=str(WORKER.parent))
 
 
 @pytest.mark.dist
 @pytest.mark.slow
-def test_the_command_trains_the_same_in_two_processes(tmp_path):
+def test_the_command_trains_the_same_in_two_processes(torchrun, tmp_path):
     """Data in parallel, and with weights sharded: the losses of one process with twice the batch."""
     from transformers import ByT5Tokenizer, LlamaConfig, LlamaForCausalLM
 
@@ -34,16 +28,12 @@ def test_the_command_trains_the_same_in_two_processes(tmp_path):
     LlamaForCausalLM(config).save_pretrained(tmp_path / "model")
     ByT5Tokenizer().save_pretrained(tmp_path / "model")
     (tmp_path / "data.txt").write_text("".join(f"def f_{n}(x): return x + {n}\n" for n in range(60)))
-    arguments = ["-m", "thrifty.cli", "streambp", "train", "--model", tmp_path / "model", "--data"]
-    arguments += [tmp_path / "data.txt", "--seq-len", "64", "--layer-chunk", "20", "--steps", "3", "--lr", "0.01"]
-    two = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    arguments = ["-m", "thrifty.cli", "streambp", "train", tmp_path / "model", "--data"]
+    arguments += [tmp_path / "data.txt", "--length", "64", "--layer-chunk", "20", "--steps", "3", "--lr", "0.01"]
     found = []
-    for name, start, extra in (("one", [], ["--batch", "2"]), ("ddp", two, []), ("fsdp", two, ["--fsdp"])):
-        command = [sys.executable, *start, *arguments, "--out", tmp_path / name, *extra]
-        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-        done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=240, check=False)
-        assert done.returncode == 0, done.stderr[-3000:]
-        found.append(json.loads(done.stdout))
+    for name, processes, extra in (("one", 1, ["--batch", "2"]), ("ddp", 2, []), ("fsdp", 2, ["--fsdp"])):
+        out = torchrun(*arguments, "--out", tmp_path / name, *extra, processes=processes)
+        found.append(json.loads(out))
     assert found[0]["last_loss"] < found[0]["first_loss"]
     for other in found[1:]:
         assert other == pytest.approx(found[0], abs=1e-5)

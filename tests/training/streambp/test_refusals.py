@@ -110,4 +110,4 @@ def test_without_the_check_a_model_that_mixes_positions_is_taken_on_ones_own_res
     mlp.forward = lambda h: own(h + h.cumsum(1))  # a token mixer outside attention
     with pytest.raises(ValueError, match="LlamaDecoderLayer cannot be streamed: .*mixes positions"):
         enable_streambp(model)
-    enable_streambp(model, check=False).disable()
+    enable_streambp(model, check=False).remove()

@@ -43,8 +43,8 @@ def test_disable_gives_the_model_back(model, tmp_path):
     assert "streambp" not in (tmp_path / "config.json").read_text()
     with pytest.raises(ValueError, match="streams already"):
         enable_streambp(model)
-    handle.disable()
-    handle.disable()
+    handle.remove()
+    handle.remove()
     assert model.config._attn_implementation == implementation
     for name, module in model.named_modules():
         now = dict(module.__dict__)

@@ -1,19 +1,14 @@
 """The command line on real files, and the adviser's predictor."""
 
 import json
-from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import save_file
-from typer.testing import CliRunner
 
 from thrifty._common.ledger import Resource, Workload
 from thrifty.training.sumo import estimate_state_bytes
-from thrifty.training.sumo.cli import app
 from thrifty.training.sumo.cost import predict
-
-runner = CliRunner()
 
 
 @pytest.fixture
@@ -34,17 +29,17 @@ def models(tmp_path):
     return tmp_path
 
 
-def test_states_reads_shapes_and_counts(models):
-    done = runner.invoke(app, ["states", str(models / "base"), "--rank", "8", "--json"])
-    assert done.exit_code == 0, done.output
-    found = json.loads(done.output)
+def test_plan_reads_shapes_and_counts(thrifty, models):
+    done = thrifty("sumo", "plan", str(models / "base"), "--rank", "8", "--json")
+    assert done.code == 0, done.err
+    found = json.loads(done.out)
     assert (found["matrices"], found["others"]) == (2, 2)
     assert found["bytes"]["sumo"] == estimate_state_bytes([(64, 32), (32, 64), (50 * 32,), (32,)], 8)
-    shown = runner.invoke(app, ["states", str(models / "base" / "model.safetensors")])
-    assert "galore" in shown.output
+    shown = thrifty("sumo", "plan", str(models / "base" / "model.safetensors"))
+    assert "galore" in shown.out
 
 
-def test_states_sorts_weights_as_the_group_builder_does(tmp_path):
+def test_plan_sorts_weights_as_the_group_builder_does(thrifty, tmp_path):
     model = torch.nn.ModuleDict(
         {
             "embed": torch.nn.Embedding(50, 32),
@@ -55,34 +50,32 @@ def test_states_sorts_weights_as_the_group_builder_does(tmp_path):
         }
     )
     save_file(model.state_dict(), tmp_path / "model.safetensors")
-    done = runner.invoke(app, ["states", str(tmp_path), "--rank", "8", "--json"])
-    found = json.loads(done.output)["bytes"]
+    done = thrifty("sumo", "plan", str(tmp_path), "--rank", "8", "--json")
+    found = json.loads(done.out)["bytes"]
     assert found == {method: estimate_state_bytes(model, 8, method) for method in found}
 
 
-def test_extract_lora_writes_what_changed_once(models):
+def test_extract_lora_writes_what_changed_once(thrifty, models):
     pytest.importorskip("peft")
     arguments = ["extract-lora", str(models / "tuned"), str(models / "base"), "--out", str(models / "adapter")]
-    done = runner.invoke(app, arguments)
-    assert done.exit_code == 0, done.output
-    assert "1 layers, ranks 1 to 1" in done.output
-    assert "model.norm.weight" in done.output
+    done = thrifty("sumo", *arguments)
+    assert done.code == 0, done.err
+    assert "1 layers, ranks 1 to 1" in done.out + done.err
+    assert "model.norm.weight" in done.out + done.err
     config = json.loads((models / "adapter" / "adapter_config.json").read_text())
     assert config["target_modules"] == ["model.layers.0.mlp.up_proj"]
-    assert isinstance(runner.invoke(app, arguments).exception, FileExistsError)
-    assert runner.invoke(app, [*arguments, "--force"]).exit_code == 0
+    assert "already exists" in thrifty("sumo", *arguments).err
+    assert thrifty("sumo", *arguments, "--force").code == 0
 
 
-def test_files_that_are_no_model_are_named(models):
+def test_files_that_are_no_model_are_named(thrifty, models):
     (models / "notes.txt").write_text("hello")
     (models / "broken.safetensors").write_text("hello")
     for name in ("notes.txt", "broken.safetensors"):
-        error = runner.invoke(app, ["states", str(models / name)]).exception
-        assert isinstance(error, ValueError)
-        assert name in str(error)
-    with pytest.raises(ValueError, match="no weight of a linear layer"):
-        save_file({"norm.weight": torch.ones(3)}, Path(models, "norm.safetensors"))
-        runner.invoke(app, ["states", str(models / "norm.safetensors")], catch_exceptions=False)
+        code, _, error = thrifty("sumo", "plan", models / name)
+        assert (code, name in error) == (2, True)
+    save_file({"norm.weight": torch.ones(3)}, models / "norm.safetensors")
+    assert "no weight of a linear layer" in thrifty("sumo", "plan", models / "norm.safetensors").err
 
 
 def test_the_prediction_is_the_count():

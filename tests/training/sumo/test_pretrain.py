@@ -6,7 +6,7 @@ import math
 import pytest
 
 from thrifty.cli import main
-from thrifty.training.sumo.pretrain import LLAMA, Recipe, llama_config, pretrain, text_files
+from thrifty.training.sumo.pretrain import LLAMA, Recipe, llama_config, pretrain
 
 transformers = pytest.importorskip("transformers")
 pytest.importorskip("datasets")
@@ -38,7 +38,7 @@ def recipe(ground, **changes):
 
 def run(ground, out="out", **changes):
     return pretrain(
-        recipe(ground, **changes), [ground / "text.jsonl"], ground / "tokenizer", ground / out, eval_every=10
+        recipe(ground, **changes), [ground / "text.jsonl"], ground / "tokenizer", ground / out, save_every=10
     )
 
 
@@ -72,7 +72,7 @@ def test_an_interrupted_run_ends_where_a_whole_one_does(ground):
 
     with pytest.raises(StopError):
         pretrain(
-            recipe(ground), [ground / "text.jsonl"], ground / "tokenizer", ground / "cut", eval_every=10, progress=stop
+            recipe(ground), [ground / "text.jsonl"], ground / "tokenizer", ground / "cut", save_every=10, progress=stop
         )
     resumed = run(ground, out="cut")
     assert resumed["resumed"]
@@ -84,9 +84,9 @@ def test_an_interrupted_run_ends_where_a_whole_one_does(ground):
 @pytest.mark.slow
 def test_the_command(ground, capsys):
     options = {
-        "--config": ground / "model" / "config.json", "--text": ground / "text.jsonl",
+        "--config": ground / "model" / "config.json", "--data": ground / "text.jsonl",
         "--tokenizer": ground / "tokenizer", "--out": ground / "out", "--rank": 4, "--steps": 2, "--batch": 4,
-        "--micro-batch": 2, "--seq": 16,
+        "--micro-batch": 2, "--length": 16,
     }  # fmt: skip
     with pytest.raises(SystemExit, match="0"):
         main(["sumo", "pretrain", *(str(part) for pair in options.items() for part in pair)])
@@ -96,14 +96,14 @@ def test_the_command(ground, capsys):
 
 
 def test_what_cannot_be_trained_is_named(ground):
-    with pytest.raises(ValueError, match="optimizer: expected one of sumo, galore, adamw, got 'lion'"):
+    with pytest.raises(ValueError, match="optimizer: expected one of 'sumo', 'galore', 'adamw', got 'lion'"):
         run(ground, optimizer="lion")
-    with pytest.raises(ValueError, match="batch: 7 is no multiple of 1 processes x micro_batch 4"):
+    with pytest.raises(ValueError, match="batch: expected a multiple of 4, .*got 7"):
         run(ground, batch=7)
     with pytest.raises(FileNotFoundError, match="config: expected one of llama_60m"):
         llama_config("llama_2b", 100)
-    with pytest.raises(FileNotFoundError, match="texts: no text at"):
-        text_files([ground / "nowhere"])
+    with pytest.raises(FileNotFoundError, match="data: expected text files, got none at"):
+        pretrain(recipe(ground), ground / "nowhere", ground / "tokenizer", ground / "out")
     (ground / "full").mkdir()
     (ground / "full" / "mine").write_text("")
     with pytest.raises(FileExistsError, match="no run to go on with"):

@@ -102,11 +102,6 @@ class Encoding:
         """Number of encoded columns."""
         return len(self.slots)
 
-    @property
-    def encoded_names(self) -> tuple[str, ...]:
-        """Names of the encoded columns; those of a category are ``column=level``."""
-        return tuple(self.names[slot.column] + ("" if slot.level is None else f"={slot.level}") for slot in self.slots)
-
     @classmethod
     def of_numbers(cls, names: Sequence[str]) -> Encoding:
         """Every column is a number that the model sees as it is."""

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from thrifty._common.extras import require
-from thrifty._common.tables import read_table
+from thrifty._common.tables import read_table, split_target, whole_numbers
 
 #: Types beyond those that skops trusts by itself which a model file may hold.
 TRUSTED = (
@@ -25,29 +25,10 @@ TRUSTED = (
 def training_table(path: Path, target: str) -> tuple[Any, np.ndarray]:
     """Return the rows and labels of a training table."""
     pd = require("pandas", extra="tabular")
-    columns = read_table(path)
-    if target not in columns:
-        raise ValueError(f"--target: expected one of the columns {', '.join(columns)} of {path}, got {target!r}")
-    labels = columns.pop(target)
-    if labels.dtype == object:
-        if any(label is None for label in labels):
-            raise ValueError(
-                f"--target: expected a label in every row, got missing ones in column {target!r} of {path}"
-            )
-        labels = labels.astype(str)
-    elif not np.isfinite(labels).all():
-        raise ValueError(f"--target: expected a label in every row, got missing ones in column {target!r} of {path}")
-    else:
-        labels = whole_numbers(labels)
+    columns, labels = split_target(read_table(path), target)
     if (found := len(np.unique(labels))) != 2:
         raise ValueError(f"--target: expected two labels, got {found} in column {target!r} of {path}")
     return pd.DataFrame({name: whole_numbers(values) for name, values in columns.items()}), labels
-
-
-def whole_numbers(values: np.ndarray) -> np.ndarray:
-    """Return whole numbers as such: a CSV file does not say which columns are."""
-    whole = values.dtype.kind == "f" and bool((np.abs(values) < 2**53).all() and (values == np.rint(values)).all())
-    return values.astype(np.int64) if whole else values
 
 
 def limits_of(constraints: Path | None, immutable: str) -> Any:

@@ -90,10 +90,6 @@ class Problem:
         """Return the distance that is minimised."""
         return distances(rows, origin, self.region, self.distance)
 
-    def is_answered_by(self, row: Float[np.ndarray, " d"], origin: Float[np.ndarray, " d"]) -> bool:
-        """Tell whether a row is certified and within the limits of the person at ``origin``."""
-        return bool(self.slack(row[None])[0] >= 0 and self.region.satisfied(row[None], origin)[0])
-
     def mutable_units(self) -> list[NDArray[np.intp]]:
         """Encoded columns of every feature that may change."""
         return [np.array(unit) for unit in self.region.units if not self.region.frozen[list(unit)].all()]

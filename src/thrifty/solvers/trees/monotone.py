@@ -17,8 +17,6 @@ in the order of their errors, and the first of them that leaves the tree monoton
 
 from __future__ import annotations
 
-from itertools import combinations, product
-
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -27,7 +25,7 @@ from thrifty.solvers.trees.instance.ranks import BELOW_ALL, MISSING
 from thrifty.solvers.trees.instance.solution import Solution
 from thrifty.solvers.trees.model.labels import leaf_errors, majority_shares
 from thrifty.solvers.trees.model.tree import Tree
-from thrifty.solvers.trees.small.brute import MAX_TREES, n_trees, tests_at, with_tests
+from thrifty.solvers.trees.small.brute import solve_brute
 from thrifty.solvers.trees.sweeps.moves import Place, Positions, Secondary, fill_both
 from thrifty.solvers.trees.sweeps.sweep import Points, empty_leaves
 
@@ -88,22 +86,11 @@ def solve_monotone_brute(problem: Problem, k: int, cst: ArrayLike) -> Solution:
     Raises:
         ValueError: ``cst`` does not fit, that would be more than `MAX_TREES` trees, or none of them is monotone.
     """
-    signs, tolerance = check_monotonic_cst(problem.tree, cst), problem.table.tolerance
-    if (planned := n_trees(problem, k)) > MAX_TREES:
-        raise ValueError(f"solver: 'brute' tries at most {MAX_TREES} trees, got up to {planned:.3g} for k={k}")
-    best, best_errors, evaluated, errors_by_budget = problem.cuts, float("inf"), 0, list[float]()
-    for size in range(k + 1):
-        for chosen in combinations(problem.topology.cuts.tolist(), size):
-            for tests in product(*(tests_at(problem, v) for v in chosen)):
-                cuts, evaluated = with_tests(problem.cuts, chosen, tests), evaluated + 1
-                errors = problem.n_errors(cuts)
-                may_be_best = errors < best_errors - tolerance and problem.keeps_floors(cuts)
-                if may_be_best and is_monotone(problem, cuts, signs):
-                    best, best_errors = cuts, errors
-        errors_by_budget.append(best_errors)
-    if best_errors == np.inf:
+    signs = check_monotonic_cst(problem.tree, cst)
+    found = solve_brute(problem, k, lambda cuts: is_monotone(problem, cuts, signs))
+    if found.lower_bound == np.inf:
         raise _none_found(signs, k)
-    return Solution(best, tuple(errors_by_budget), "optimal", lower_bound=best_errors, n_states=evaluated)
+    return found
 
 
 def _none_found(signs: NDArray[np.int8], k: int) -> ValueError:

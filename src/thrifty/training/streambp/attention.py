@@ -53,7 +53,27 @@ def attend_chunk(
 def attention(
     query: Tensor, key: Tensor, value: Tensor, mask: ChunkMask, dropout: float = 0.0, scale: float | None = None
 ) -> Float[Tensor, "batch heads queries value_dim"]:
-    """Attend from a chunk to the earlier keys in ``mask.prefix`` (or already in ``key``) and to its own."""
+    """Attend from a chunk to the earlier keys in ``mask.prefix`` (or already in ``key``) and to its own.
+
+    Args:
+        query: Of the chunk, ``[batch, heads, queries, dim]``.
+        key: ``[batch, kv_heads, keys, dim]``.
+        value: ``[batch, kv_heads, keys, value_dim]``.
+        mask: What the chunk may see, and the keys and values before it.
+        dropout: Share of attention weights dropped.
+        scale: Of the logits; by default 1/√dim.
+
+    Returns:
+        What was attended to.
+
+    Example:
+        >>> query = torch.randn(1, 2, 3, 4)
+        >>> attention(query, query, query, ChunkMask(MaskRule(batch=1, length=3), start=0, stop=3)).shape
+        torch.Size([1, 2, 3, 4])
+
+    Source:
+        arXiv 2506.03077, section 3.2.
+    """
     prefix = mask.prefix
     if mask.plain and not dropout and query.device.type == "cpu" and key.shape[-1] == value.shape[-1]:
         own = query.shape[2]

@@ -1,4 +1,4 @@
-"""`thrifty streambp`: plan the memory of a training step, fine-tune a local model, or run the evidence."""
+"""`thrifty streambp`: plan the memory of a training step, or fine-tune a local model."""
 
 from __future__ import annotations
 
@@ -7,6 +7,10 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+
+from thrifty._common.checks import one_of
+from thrifty._common.options import Field, Json, Length, Precision, SaveEvery, Seed
+from thrifty._common.runs import PRECISIONS, first_process
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode="markdown")
 
@@ -36,18 +40,18 @@ def streambp() -> None:
 
 @app.command()
 def plan(
-    model: Annotated[Path, typer.Option(help="A model folder, or its config.json.", exists=True)],
-    seq_len: Annotated[int, typer.Option(help="Tokens of a sequence.", min=1)],
+    model: Annotated[Path, typer.Argument(help="A model folder, or its config.json.", exists=True)],
+    length: Length,
     batch: Annotated[int, typer.Option(help="Sequences a step.", min=1)] = 1,
     layer_chunk: LayerChunk = "auto",
     head_chunk: HeadChunk = "auto",
-    bf16: Annotated[bool, typer.Option("--bf16/--fp32", help="Precision of weights and activations.")] = True,
+    precision: Precision = "fp32",
     padded: Annotated[bool, typer.Option("--padded", help="Batches carry a padding mask.")] = False,
     trained: Annotated[
         float, typer.Option(help="Share of the weights that are trained (adapters: 0.01).", min=0.0, max=1.0)
     ] = 1.0,
     budget_gib: Annotated[float | None, Budget] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Predict what a training step allocates beside weights and optimiser, for each way of doing it.
 
@@ -59,27 +63,28 @@ def plan(
 
     config = AutoConfig.from_pretrained(model)
     settings = _settings(layer_chunk, head_chunk)
-    itemsize = 2 if bf16 else 4
+    one_of("precision", precision, PRECISIONS)
+    itemsize = 2 if precision == "bf16" else 4
     found: dict[str, Any] = {}
     for mode in MODES:
         estimate = estimate_peak_memory(
-            config, batch, seq_len, mode=mode, itemsize=itemsize, settings=settings, padded=padded, trained=trained
+            config, batch, length, mode=mode, itemsize=itemsize, settings=settings, padded=padded, trained=trained
         )
         found[mode] = {
             "peak_gib": round(estimate.peak / 2**30, 3),
             "of_it_gradients_gib": round(estimate.gradients / 2**30, 3),
         }
     if budget_gib is not None:
-        chunk = largest_layer_chunk(config, batch, seq_len, int(budget_gib * 2**30), itemsize, settings, padded)
+        chunk = largest_layer_chunk(config, batch, length, int(budget_gib * 2**30), itemsize, settings, padded)
         chosen = settings.with_overrides(layer_chunk_size=chunk)
         peak = estimate_peak_memory(
-            config, batch, seq_len, itemsize=itemsize, settings=chosen, padded=padded, trained=trained
+            config, batch, length, itemsize=itemsize, settings=chosen, padded=padded, trained=trained
         ).peak
         found["budget"] = {"layer_chunk": chunk, "peak_gib": round(peak / 2**30, 3), "fits": peak <= budget_gib * 2**30}
     if as_json:
         typer.echo(json.dumps(found))
         return
-    typer.echo(f"{batch} x {seq_len} tokens, {'bf16' if bf16 else 'fp32'}: what a step allocates at most")
+    typer.echo(f"{batch} x {length} tokens, {precision}: what a step allocates at most")
     for mode in MODES:
         typer.echo(f"{mode:<17} {found[mode]['peak_gib']:>9.3f} GiB  {MEANS[mode]}")
     if budget_gib is not None:
@@ -92,29 +97,28 @@ def plan(
 
 @app.command()
 def train(
-    model: Annotated[Path, typer.Option(help="Folder of a local model with its tokenizer.")],
+    model: Annotated[Path, typer.Argument(help="Folder of a local model with its tokenizer.")],
     data: Annotated[Path, typer.Option(help="A .jsonl or text file, or a folder of texts.", exists=True)],
     out: Annotated[Path, typer.Option(help="Where checkpoints and the model go; a run there goes on.")],
-    seq_len: Annotated[int, typer.Option(help="Tokens of a sequence.", min=2)],
+    length: Length,
     steps: Annotated[int, typer.Option(help="Optimiser steps in all.", min=1)] = 100,
     lr: Annotated[float, typer.Option(help="Learning rate of AdamW.")] = 2e-5,
-    batch: Annotated[int, typer.Option(help="Sequences a step.", min=1)] = 1,
+    batch: Annotated[int, typer.Option(help="Sequences that a process handles at once.", min=1)] = 1,
     accumulate: Annotated[int, typer.Option(help="Steps whose gradients are added up.", min=1)] = 1,
     layer_chunk: LayerChunk = "auto",
     head_chunk: HeadChunk = "auto",
     budget_gib: Annotated[float | None, Budget] = None,
     offload: Annotated[bool, typer.Option("--offload", help="Keep layers' inputs in host memory.")] = False,
-    bf16: Annotated[bool, typer.Option("--bf16/--fp32", help="Precision.")] = False,
-    field: Annotated[str, typer.Option(help="Field of a JSON object that holds the text.")] = "text",
-    save_every: Annotated[int, typer.Option(help="Steps between checkpoints.", min=1)] = 50,
+    precision: Precision = "fp32",
+    field: Field = "text",
+    save_every: SaveEvery = 50,
     fsdp: Annotated[bool, typer.Option("--fsdp", help="Under torchrun, shard weights and optimiser (FSDP2).")] = False,
-    seed: Annotated[int, typer.Option(help="Every random choice follows from it.", min=0)] = 0,
+    seed: Seed = 0,
 ) -> None:
     """Fine-tune a local causal language model on local text; run it again to go on, or under torchrun.
 
     With --budget-gib and --layer-chunk auto, the layer chunk is the largest that fits.
     """
-    from thrifty._common.runs import first_process
     from thrifty.training.streambp.finetune import finetune
 
     def progress(step: int, of: int, loss: float) -> None:
@@ -124,22 +128,11 @@ def train(
         offload=offload, memory_budget_bytes=None if budget_gib is None else int(budget_gib * 2**30)
     )
     found = finetune(
-        model, data, out, length=seq_len, steps=steps, learning_rate=lr, batch=batch, accumulate=accumulate, seed=seed,
-        bf16=bf16, field=field, save_every=save_every, fsdp=fsdp, config=settings, progress=progress,
+        model, data, out, length=length, steps=steps, learning_rate=lr, batch=batch, accumulate=accumulate, seed=seed,
+        precision=precision, field=field, save_every=save_every, fsdp=fsdp, config=settings, progress=progress,
     )  # fmt: skip
     if first_process():
         typer.echo(json.dumps(found))
-
-
-@app.command()
-def bench(
-    full: Annotated[bool, typer.Option("--full/--quick", help="The whole experiment, or its core.")] = False,
-    out: Annotated[Path, typer.Option(help="Folder for results and report.")] = Path("report"),
-) -> None:
-    """Measure it here, beside checkpointing and fused heads: the same as `thrifty bench streambp`."""
-    from thrifty.bench import command
-
-    command.bench(["streambp"], full, 0, "cpu", None, False, out, None, False)
 
 
 def _settings(layer_chunk: str, head_chunk: str) -> Any:

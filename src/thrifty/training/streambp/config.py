@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
@@ -10,6 +9,8 @@ from typing import Any, Literal
 
 import torch
 
+from thrifty._common import settings
+from thrifty._common.checks import one_of, whole
 from thrifty._common.files import write_whole
 from thrifty.training.streambp.chunks import ChunkSize, check_chunk_size
 
@@ -40,6 +41,14 @@ class StreamBPConfig:
 
     Raises:
         ValueError: A setting is out of range; the message names it.
+
+    Example:
+        >>> config = StreamBPConfig(layer_chunk_size=500, offload=True)
+        >>> StreamBPConfig.from_json(config.to_json()) == config
+        True
+
+    Source:
+        arXiv 2506.03077, section 3; ``kv_policy``, ``grad_mode`` and ``offload`` are ours.
     """
 
     layer_chunk_size: ChunkSize = "auto"
@@ -56,18 +65,12 @@ class StreamBPConfig:
     def __post_init__(self) -> None:
         check_chunk_size("layer_chunk_size", self.layer_chunk_size)
         check_chunk_size("head_chunk_size", self.head_chunk_size)
-        choices = {
-            "kv_policy": ("recompute", "store"),
-            "grad_mode": ("local", "inplace"),
-            "accum_dtype": tuple(_DTYPES),
-        }
-        for name, allowed in choices.items():
-            if getattr(self, name) not in allowed:
-                raise ValueError(f"{name}: expected one of {', '.join(allowed)}, got {getattr(self, name)!r}")
+        one_of("kv_policy", self.kv_policy, ("recompute", "store"))
+        one_of("grad_mode", self.grad_mode, ("local", "inplace"))
+        one_of("accum_dtype", self.accum_dtype, _DTYPES)
         for name in ("memory_budget_bytes", "every_n_layers"):
-            value = getattr(self, name)
-            if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
-                raise ValueError(f"{name}: expected a positive integer, got {value!r}")
+            if getattr(self, name) is not None or name == "every_n_layers":
+                whole(name, getattr(self, name))
 
     @property
     def torch_accum_dtype(self) -> torch.dtype:
@@ -85,23 +88,24 @@ class StreamBPConfig:
             raise ValueError(f"{', '.join(unknown)}: no such setting; there are {', '.join(known)}")
         return replace(self, **overrides)
 
-    def save_pretrained(self, folder: str | os.PathLike[str], *, force: bool = False) -> Path:
-        """Write the settings to ``folder/streambp.json``."""
-        content = {"schema": SCHEMA, "version": VERSION, **asdict(self)}
-        return write_whole(Path(folder) / FILE, json.dumps(content, indent=2) + "\n", force=force)
+    def to_json(self) -> str:
+        """Return the settings as JSON, with schema and version."""
+        return settings.dump(asdict(self), SCHEMA, VERSION)
 
     @classmethod
-    def from_pretrained(cls, folder: str | os.PathLike[str]) -> StreamBPConfig:
-        """Read what :meth:`save_pretrained` wrote.
+    def from_json(cls, text: str) -> StreamBPConfig:
+        """Read what :meth:`to_json` wrote.
 
         Raises:
             ValueError: It is something else, or holds a setting that does not exist.
         """
-        path = Path(folder) / FILE
-        content = json.loads(path.read_text())
-        if not isinstance(content, dict) or (content.pop("schema", None), content.pop("version", None)) != (
-            SCHEMA,
-            VERSION,
-        ):
-            raise ValueError(f"{path}: expected settings of schema {SCHEMA}, version {VERSION}")
-        return cls().with_overrides(**content)
+        return cls(**settings.parse(text, SCHEMA, VERSION, known=[field.name for field in fields(cls)]))
+
+    def save_pretrained(self, folder: str | os.PathLike[str], *, force: bool = False) -> Path:
+        """Write the settings to ``folder/streambp.json``, beside a model's own files."""
+        return write_whole(Path(folder) / FILE, self.to_json(), force=force)
+
+    @classmethod
+    def from_pretrained(cls, folder: str | os.PathLike[str]) -> StreamBPConfig:
+        """Read what :meth:`save_pretrained` wrote; raises as :meth:`from_json`."""
+        return cls.from_json((Path(folder) / FILE).read_text())

@@ -15,6 +15,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from thrifty.training.streambp.chunks import ChunkSize, slices
+from thrifty.training.streambp.gradient_sums import hand_out_once
 from thrifty.training.streambp.inputs import Rows, check_count, check_ids, check_shapes, make_head, shifted_rows, take
 from thrifty.training.streambp.logits import Head, LogitShape, entropy, picked, softmax_, subtract_at_
 from thrifty.training.streambp.replay import first_order_only
@@ -185,17 +186,11 @@ class _FusedCrossEntropy(torch.autograd.Function):
     @staticmethod
     @first_order_only
     def backward(ctx: Any, upstream: Tensor | None, *_: Any) -> tuple[Tensor | None, ...]:
-        if ctx.grads is None:
-            raise RuntimeError(
-                "the streamed cross-entropy hands out its gradients once; for a second backward pass through the same "
-                'graph use reduction="none" and reduce the losses yourself'
-            )
-        grads, ctx.grads = ctx.grads, None  # no reference stays behind, so that .grad takes the buffers over
-        if upstream is None:
-            return None, None, None, None
-        if upstream.item() != 1.0:
-            grads = tuple(grad if grad is None else grad.mul_(upstream.to(grad.dtype)) for grad in grads)
-        return (*grads, None)
+        once = (
+            "the streamed cross-entropy hands out its gradients once; for a second backward pass through the same "
+            'graph use reduction="none" and reduce the losses yourself'
+        )
+        return (*hand_out_once(ctx, upstream, once), None)
 
 
 def _one_a_position(

@@ -5,16 +5,14 @@ The folder of a run holds its settings, the checkpoints of ``Trainer``, and at t
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
-import torch
-
+from thrifty._common.checks import one_of
 from thrifty._common.extras import require
-from thrifty._common.runs import Progress, enter_run, reporter
+from thrifty._common.runs import PRECISIONS, Progress, enter_run, reporter, training_arguments, world
+from thrifty._common.texts import blocks, documents
 from thrifty.training.streambp.config import StreamBPConfig
-from thrifty.training.streambp.corpus import blocks, documents
 from thrifty.training.streambp.model import enable_streambp
 
 
@@ -29,7 +27,7 @@ def finetune(
     batch: int = 1,
     accumulate: int = 1,
     seed: int = 0,
-    bf16: bool = False,
+    precision: str = "fp32",
     field: str = "text",
     save_every: int = 50,
     fsdp: bool = False,
@@ -50,7 +48,7 @@ def finetune(
         batch: Sequences of a step on this process.
         accumulate: Steps whose gradients are added up.
         seed: Of the order of the data, and of dropout.
-        bf16: Train in bfloat16.
+        precision: Of weights and activations: ``"fp32"`` or ``"bf16"``.
         field: The field of a JSON object that holds the text.
         save_every: Steps between checkpoints.
         fsdp: Under ``torchrun``, shard weights, gradients and optimiser state, layer by layer (FSDP2).
@@ -70,27 +68,27 @@ def finetune(
         raise FileNotFoundError(f"{model_folder}: expected a model folder with config.json")
     if not learning_rate > 0:
         raise ValueError(f"learning_rate: expected a positive number, got {learning_rate!r}")
-    several = int(os.environ.get("WORLD_SIZE", "1")) > 1
-    if fsdp and not several:
-        raise ValueError("fsdp: there is one process only; start several with torchrun")
+    one_of("precision", precision, PRECISIONS)
+    if fsdp and world()[1] == 1:
+        raise ValueError("fsdp: expected several processes (start them with torchrun), got one")
     tokenizer = transformers.AutoTokenizer.from_pretrained(model_folder)
-    rows = blocks(tokenizer, documents(data, field), length)
+    rows = [{"input_ids": block, "labels": block} for block in blocks(tokenizer, documents(data, field), length)]
+    if not rows:
+        raise ValueError(f"length: expected no more tokens than the text has, got {length}")
     begun = {
         "model": str(model_folder.resolve()), "data": str(data.resolve()), "field": field, "length": length,
         "sequences": len(rows), "learning_rate": learning_rate, "batch": batch, "accumulate": accumulate, "seed": seed,
-        "bf16": bf16,
+        "precision": precision,
     }  # fmt: skip
     checkpoint, done = enter_run(out, "streambp", begun)
     if done["global_step"] < steps:
-        dtype = "bfloat16" if bf16 else "float32"
+        dtype = {"fp32": "float32", "bf16": "bfloat16"}[precision]
         model = transformers.AutoModelForCausalLM.from_pretrained(model_folder, dtype=dtype)
         enable_streambp(model, config)
-        cpu = not torch.accelerator.is_available()
-        arguments = transformers.TrainingArguments(
-            str(out), max_steps=steps, learning_rate=learning_rate, per_device_train_batch_size=batch,
-            gradient_accumulation_steps=accumulate, seed=seed, bf16=bf16, report_to="none", logging_steps=1,
-            save_steps=save_every, save_total_limit=2, disable_tqdm=True, use_cpu=cpu,
-            ddp_backend="gloo" if cpu and several else None, dataloader_pin_memory=not cpu, fsdp=fsdp or None,
+        arguments = training_arguments(
+            out, precision=precision, save_every=save_every, max_steps=steps, learning_rate=learning_rate, seed=seed,
+            per_device_train_batch_size=batch, gradient_accumulation_steps=accumulate, logging_steps=1,
+            fsdp=fsdp or None,
         )  # fmt: skip
         trainer = transformers.Trainer(model, arguments, train_dataset=datasets.Dataset.from_list(rows))
         trainer.remove_callback(transformers.PrinterCallback)

@@ -2,10 +2,28 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
 from thrifty.training.streambp.config import StreamBPConfig
+
+
+def hand_out_once(ctx: Any, upstream: Tensor | None, instead: str) -> tuple[Tensor | None, ...]:
+    """Return the gradients that a forward pass left in ``ctx.grads``, times ``upstream``.
+
+    Raises:
+        RuntimeError: They were handed out before; ``instead`` says what to do.
+    """
+    if ctx.grads is None:
+        raise RuntimeError(instead)
+    grads, ctx.grads = ctx.grads, None  # no reference stays behind, so that .grad takes the buffers over
+    if upstream is None:
+        return (None,) * len(grads)
+    if upstream.item() == 1.0:
+        return tuple(grads)
+    return tuple(grad if grad is None else grad.mul_(upstream.to(grad.dtype)) for grad in grads)
 
 
 class GradientSums:

@@ -14,7 +14,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from thrifty._common.checks import one_of
 from thrifty.training.streambp.chunks import ChunkSize, slices
+from thrifty.training.streambp.gradient_sums import hand_out_once
 from thrifty.training.streambp.grpo_objective import GRPOLoss, GRPOStats, Objective, kl_estimate, token_weights
 from thrifty.training.streambp.inputs import Rows, check_count, check_ids, check_shapes, make_head, masked_rows, take
 from thrifty.training.streambp.logits import Head, LogitShape, entropy, picked, softmax_, subtract_at_
@@ -138,10 +140,8 @@ def _check(
         raise ValueError(f"advantages: expected one a completion, [{len(ids)}], got {tuple(advantages.shape)}")
     if beta and ref is None:
         raise ValueError(f"ref_logps: beta = {beta} needs the reference model's log-probabilities, got None")
-    if loss_type not in {"grpo", "bnpo", "dr_grpo", "dapo"}:
-        raise ValueError(f'loss_type: expected "grpo", "bnpo", "dr_grpo" or "dapo", got {loss_type!r}')
-    if level not in {"token", "sequence"}:
-        raise ValueError(f'level: expected "token" or "sequence", got {level!r}')
+    one_of("loss_type", loss_type, ("grpo", "bnpo", "dr_grpo", "dapo"))
+    one_of("level", level, ("token", "sequence"))
 
 
 def _check_numbers(**bounds: float | None) -> None:
@@ -207,10 +207,8 @@ class _TokenLevel(torch.autograd.Function):
     @staticmethod
     @first_order_only
     def backward(ctx: Any, upstream: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
-        if ctx.grads is None:
-            raise RuntimeError("the streamed GRPO loss hands out its gradients once; compute the loss again")
-        grads, ctx.grads = ctx.grads, None
-        return (*(g if g is None else g.mul_(upstream.to(g.dtype)) for g in grads), None)
+        once = "the streamed GRPO loss hands out its gradients once; compute the loss again"
+        return (*hand_out_once(ctx, upstream, once), None)
 
 
 def _sequence_level(

@@ -58,7 +58,7 @@ def enable_streambp(
         **overrides: Settings that differ from ``config``'s: ``enable_streambp(model, layer_chunk_size=512)``.
 
     Returns:
-        A handle: ``handle.disable()`` gives the model back; as a context manager it does so at the end of the block.
+        A handle: ``handle.remove()`` gives the model back; as a context manager it does so at the end of the block.
 
     Raises:
         ValueError: A setting is wrong, streaming is on already, or the model cannot be streamed exactly (an encoder,
@@ -87,7 +87,7 @@ def enable_streambp(
         raise ValueError(f'head: expected "streambp" or "own", got {head!r}')
     causal_lm = base_model(model)
     if _HANDLE in causal_lm.__dict__:
-        raise ValueError(f"model: {type(causal_lm).__name__} streams already; call disable() on its handle first")
+        raise ValueError(f"model: {type(causal_lm).__name__} streams already; call remove() on its handle first")
     handle = StreamBPHandle(causal_lm, settings, find_decoder(causal_lm))
     handle.install()
     try:
@@ -98,7 +98,7 @@ def enable_streambp(
             if check:
                 check_head(causal_lm, handle)
     except BaseException:
-        handle.disable()
+        handle.remove()
         raise
     handle.tally.__init__()  # type: ignore[misc] # the check is not part of anyone's training
     return handle
@@ -111,6 +111,20 @@ class StreamBPHandle:
         model: The Hugging Face model.
         config: The settings.
         decoder: Its decoder and layers.
+
+    Example:
+        >>> from transformers import LlamaConfig, LlamaForCausalLM
+        >>> small = LlamaConfig(vocab_size=8, hidden_size=8, intermediate_size=8, num_hidden_layers=1,
+        ...     num_attention_heads=2)
+        >>> model = LlamaForCausalLM(small).train()
+        >>> with enable_streambp(model, layer_chunk_size=2) as handle:
+        ...     handle.active
+        True
+        >>> handle.active
+        False
+
+    Source:
+        Ours.
     """
 
     def __init__(self, model: Any, config: StreamBPConfig, decoder: Decoder) -> None:
@@ -129,9 +143,9 @@ class StreamBPHandle:
         return self.tally
 
     def __deepcopy__(self, memo: Any) -> StreamBPHandle:
-        raise ValueError("model: a model that streams cannot be copied; copy it first, or call disable() on its handle")
+        raise ValueError("model: a model that streams cannot be copied; copy it first, or call remove() on its handle")
 
-    def disable(self) -> None:
+    def remove(self) -> None:
         """Give the model back as it was. Calling it again does nothing."""
         while self._undo:
             self._undo.pop()()
@@ -140,7 +154,7 @@ class StreamBPHandle:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.disable()
+        self.remove()
 
     @property
     def active(self) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from thrifty._common.checks import one_of, whole
 from thrifty.training.streambp.chunks import bounds, head_chunk, layer_chunk
 from thrifty.training.streambp.config import StreamBPConfig
 
@@ -164,10 +165,8 @@ def estimate_peak_memory(
     if not 0 <= trained <= 1:
         raise ValueError(f"trained: expected a share between 0 and 1, got {trained!r}")
     for name, value in (("batch", batch), ("length", length), ("itemsize", itemsize)):
-        if value < 1:
-            raise ValueError(f"{name}: expected a positive integer, got {value!r}")
-    if mode not in MODES:
-        raise ValueError(f"mode: expected one of {', '.join(MODES)}, got {mode!r}")
+        whole(name, value)
+    one_of("mode", mode, MODES)
     shape = config if isinstance(config, Shape) else Shape.of(config)
     settings = settings or StreamBPConfig()
     size = layer_chunk(settings.layer_chunk_size, length) if mode == "stream" else length

@@ -17,7 +17,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
+from thrifty._common.checks import one_of
 from thrifty.training.streambp.chunks import ChunkSize, slices
+from thrifty.training.streambp.gradient_sums import hand_out_once
 from thrifty.training.streambp.inputs import Rows, check_ids, check_shapes, make_head, masked_rows, take
 from thrifty.training.streambp.logits import Head, LogitShape, picked, softmax_, subtract_at_
 from thrifty.training.streambp.replay import first_order_only
@@ -142,10 +144,8 @@ def _check(
         raise ValueError(f"ref_logps: expected one an answer, [{len(ids)}], got {tuple(ref_logps.shape)}")
     if not beta > 0:
         raise ValueError(f"beta: expected a positive number, got {beta!r}")
-    if loss_type not in {"sigmoid", "hinge", "ipo"}:
-        raise ValueError(f'loss_type: expected "sigmoid", "hinge" or "ipo", got {loss_type!r}')
-    if schedule not in {"two_pass", "one_pass"}:
-        raise ValueError(f'schedule: expected "two_pass" or "one_pass", got {schedule!r}')
+    one_of("loss_type", loss_type, ("sigmoid", "hinge", "ipo"))
+    one_of("schedule", schedule, ("two_pass", "one_pass"))
     if not 0 <= smoothing < 0.5:
         raise ValueError(f"label_smoothing: expected a number in [0, 0.5), got {smoothing!r}")
 
@@ -206,10 +206,8 @@ class _OnePass(torch.autograd.Function):
     @staticmethod
     @first_order_only
     def backward(ctx: Any, upstream: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
-        if ctx.grads is None:
-            raise RuntimeError('schedule="one_pass" hands out its gradients once; use "two_pass" to keep the graph')
-        grads, ctx.grads = ctx.grads, None
-        return (*(g if g is None else g.mul_(upstream.to(g.dtype)) for g in grads), None)
+        once = 'schedule="one_pass" hands out its gradients once; use "two_pass" to keep the graph'
+        return (*hand_out_once(ctx, upstream, once), None)
 
 
 def _uncorrected(hidden: Tensor, head: Head, rows: Rows, row_weight: float, grad_hidden: Tensor | None) -> Tensor:

@@ -62,7 +62,6 @@ class Tally:
 
     forward_chunks: int = 0
     backward_chunks: int = 0
-    captured_chunks: int = 0
 
 
 @dataclass
@@ -243,7 +242,6 @@ def _prefix(plan: _Plan, hidden: Tensor, length: int) -> Pair:
     for number, (start, stop) in enumerate(plan.chunks[:-1]):
         with torch.no_grad(), plan.randomness.replayed(number):
             key, value = plan.body.keys_and_values(hidden[:, start:stop], start, stop)
-        plan.tally.captured_chunks += 1
         if keys is None or values is None:
             keys, values = _room(key, 2, length), _room(value, 2, length)
         keys[:, :, start:stop], values[:, :, start:stop] = key, value

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+from thrifty._common.checks import one_of
 from thrifty._common.extras import require
 from thrifty.training.streambp.config import StreamBPConfig
 from thrifty.training.streambp.model import StreamBPHandle, enable_streambp
@@ -36,8 +37,7 @@ class _Streams:
         head: Literal["streambp", "trl"] = "streambp",
         **kwargs: Any,
     ) -> None:
-        if head not in {"streambp", "trl"}:
-            raise ValueError(f'head: expected "streambp" or "trl", got {head!r}')
+        one_of("head", head, ("streambp", "trl"))
         super().__init__(*args, **kwargs)
         own = "streambp" if head == "streambp" else "own"
         self.streambp = enable_streambp(self.model, streambp, head=own)  # type: ignore[attr-defined, arg-type]
@@ -56,6 +56,24 @@ class StreamSFTTrainer(_Streams, _trl.SFTTrainer):  # type: ignore[misc, name-de
         streambp: The settings of streaming.
         head: ``"trl"`` keeps TRL's fused head.
         **kwargs: Those of ``trl.SFTTrainer``.
+
+    Example:
+        >>> from datasets import Dataset
+        >>> from transformers import ByT5Tokenizer, LlamaConfig, LlamaForCausalLM
+        >>> small = LlamaConfig(vocab_size=384, hidden_size=8, intermediate_size=8, num_hidden_layers=1,
+        ...     num_attention_heads=2)
+        >>> trainer = StreamSFTTrainer(
+        ...     LlamaForCausalLM(small),
+        ...     _trl.SFTConfig("out", report_to="none", use_cpu=True, bf16=False),
+        ...     train_dataset=Dataset.from_dict({"text": ["long text"] * 8}),
+        ...     processing_class=ByT5Tokenizer(),
+        ...     streambp=StreamBPConfig(layer_chunk_size=4),
+        ... )
+        >>> trainer.streambp.config.layer_chunk_size  # and trainer.train() as ever
+        4
+
+    Source:
+        Ours, for TRL 1.16; the losses are TRL's.
     """
 
     _foresee = True  # its loss is a sum of log-probabilities

@@ -162,6 +162,13 @@ def extract_lora(
         ValueError: A parameter is missing from ``base_state_dict`` or has another shape there, or nothing changed.
         ImportError: ``out_dir`` is given, and peft is not installed.
 
+    Example:
+        >>> before = torch.nn.Sequential(torch.nn.Linear(8, 8, bias=False))
+        >>> start = {name: weight.clone() for name, weight in before.state_dict().items()}
+        >>> _ = before[0].weight.data.add_(torch.ones(8, 8))  # a change of rank one
+        >>> [factors.rank for factors in extract_lora(before, start).layers.values()]
+        [1]
+
     Source:
         Section 3 of arXiv 2505.24749, post-hoc adapter extraction.
     """

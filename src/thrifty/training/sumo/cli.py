@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from thrifty._common.extras import require
+from thrifty._common.options import Field, Force, Json, Length, Precision, SaveEvery, Seed
 from thrifty._common.runs import first_process
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode="markdown")
@@ -21,17 +23,17 @@ app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode="
 def _sumo() -> None:
     """Low-rank optimizer with exactly orthogonalised moments: plan its memory, extract what it changed, pre-train.
 
-    `states` compares optimizers by the bytes they would keep for your model, `extract-lora` turns a fine-tuned model
+    `plan` compares optimizers by the bytes they would keep for your model, `extract-lora` turns a fine-tuned model
     into a LoRA adapter, `pretrain` runs the paper's main experiment on your own text.
     """
 
 
 @app.command()
-def states(
+def plan(
     model: Annotated[Path, typer.Argument(help="A .safetensors file, or a folder of them.", exists=True)],
     rank: Annotated[int, typer.Option(help="Rank of the subspaces.", min=1)] = 128,
     bytes_a_number: Annotated[int, typer.Option(help="4: float32 state; 2: bfloat16.", min=1)] = 4,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Show the bytes of state that SUMO, GaLore, Muon, AdamW and SGD with momentum keep for a model's weights.
 
@@ -48,11 +50,11 @@ def states(
         for name, shape in shapes.items()
         if (is_linear_name(name) or name.endswith("_proj_weight"))  # the latter: of torch's own attention
         and len(shape) >= 2
-        and min(shape[0], _product(shape[1:])) >= MIN_DIM
+        and min(shape[0], math.prod(shape[1:])) >= MIN_DIM
     }
     if not low:
         raise ValueError(f"model: {model} holds no weight of a linear layer among {len(shapes)} tensors")
-    flat = [(_product(shape),) for name, shape in shapes.items() if name not in low]
+    flat = [(math.prod(shape),) for name, shape in shapes.items() if name not in low]
     found = {
         method: estimate_state_bytes([*low.values(), *flat], rank, method, bytes_a_number=bytes_a_number)
         for method in NUMBERS
@@ -74,7 +76,7 @@ def extract(
     rank: Annotated[int | None, typer.Option(help="At most; without it, each layer its numerical rank.", min=1)] = None,
     tol: Annotated[float, typer.Option(help="Singular values up to this share of the largest are zero.")] = 1e-3,
     base_model: Annotated[str | None, typer.Option(help="Name of the base model, for the configuration.")] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace an adapter that is there.")] = False,
+    force: Force = False,
 ) -> None:
     """Write what fine-tuning changed as a LoRA adapter that PEFT loads."""
     from thrifty.training.sumo.adapter import extract_lora
@@ -92,7 +94,7 @@ def extract(
 @app.command()
 def pretrain(
     config: Annotated[str, typer.Option(help="llama_60m, llama_130m, llama_350m, llama_1b, or a config.json.")],
-    text: Annotated[list[Path], typer.Option(help="JSONL or text files, or folders of them; may be repeated.")],
+    data: Annotated[list[Path], typer.Option(help="JSONL or text files, or folders of them; may be repeated.")],
     tokenizer: Annotated[Path, typer.Option(help="Folder of a tokenizer.", exists=True)],
     out: Annotated[Path, typer.Option(help="Folder of the run; one that was interrupted goes on.")],
     optimizer: Annotated[str, typer.Option(help="sumo, galore or adamw.")] = "sumo",
@@ -103,11 +105,11 @@ def pretrain(
     steps: Annotated[int, typer.Option(help="Optimizer steps in all.", min=1)] = 10_000,
     batch: Annotated[int, typer.Option(help="Sequences a step, over all processes.", min=1)] = 512,
     micro_batch: Annotated[int, typer.Option(help="Sequences that a process handles at once.", min=1)] = 16,
-    seq: Annotated[int, typer.Option(help="Tokens of a sequence.", min=2)] = 256,
-    bf16: Annotated[bool, typer.Option("--bf16", help="Weights and activations in bfloat16.")] = False,
-    field: Annotated[str, typer.Option(help="The field of a JSON object that holds the text.")] = "text",
-    eval_every: Annotated[int, typer.Option(help="Steps between checkpoints.", min=1)] = 1000,
-    seed: Annotated[int, typer.Option(help="Of weights, data order and sketches.", min=0)] = 0,
+    length: Length = 256,
+    precision: Precision = "fp32",
+    field: Field = "text",
+    save_every: SaveEvery = 1000,
+    seed: Seed = 0,
 ) -> None:
     """Pre-train a LLaMA on local text and report its perplexity on every hundredth document, which is held out.
 
@@ -116,13 +118,13 @@ def pretrain(
     from thrifty.training.sumo.pretrain import Recipe, pretrain
 
     recipe = Recipe(
-        config, optimizer, rank, update_proj_gap, lr, scale, steps, batch, micro_batch, length=seq, bf16=bf16, seed=seed
+        config, optimizer, rank, update_proj_gap, lr, scale, steps, batch, micro_batch, length, precision, seed
     )
 
     def tell(step: int, total: int, loss: float) -> None:
         typer.echo(f"step {step} of {total}: loss {loss:.4f}", err=True)
 
-    result = pretrain(recipe, text, tokenizer, out, field=field, eval_every=eval_every, progress=tell)
+    result = pretrain(recipe, data, tokenizer, out, field=field, save_every=save_every, progress=tell)
     if first_process():
         typer.echo(json.dumps(result))
 
@@ -163,10 +165,3 @@ def _shapes(file: Path) -> Iterator[tuple[str, tuple[int, ...]]]:
                 yield name, tuple(opened.get_slice(name).get_shape())
     except safetensors.SafetensorError as error:
         raise ValueError(f"model: {file} is no safetensors file: {error}") from error
-
-
-def _product(shape: tuple[int, ...]) -> int:
-    total = 1
-    for length in shape:
-        total *= length
-    return total

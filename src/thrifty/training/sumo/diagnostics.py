@@ -64,15 +64,6 @@ def describe_moment(M: Float[Tensor, "r n"], captured: float = float("nan")) -> 
     )
 
 
-def newton_schulz_bound(condition: float, iterations: int) -> float:
-    """Bound the spectral error of i classical Newton-Schulz steps: (1 − 1/κ)^(2^i), κ the condition number of M Mᵀ.
-
-    Source:
-        Lemma 3.2 of arXiv 2505.24749.
-    """
-    return float((1 - 1 / condition) ** (2**iterations))
-
-
 def report_on(matrix: Matrix, hat: Tensor, moment: Tensor) -> MomentReport:
     """Report on a matrix in a step: a fused one by its parts laid side by side, a spread one by this rank's piece."""
     G = matrix.gradient

@@ -22,8 +22,21 @@ class Layerwise:
     The training loop stays as it is: ``loss.backward()``, ``optimizer.step()``, ``optimizer.zero_grad()``. The step
     then only ends the iteration, and schedulers and checkpoints work on ``optimizer`` as always.
 
+    Args:
+        model: Whose parameters step.
+        optimizer: Over them.
+
     Attributes:
         optimizer: The SUMO object.
+
+    Example:
+        >>> model = nn.Linear(32, 32)
+        >>> with attach_layerwise(model, SUMO, rank=4) as handle:
+        ...     model(torch.ones(1, 32)).sum().backward()
+        ...     handle.optimizer.step()
+
+    Source:
+        Lv et al., "Full Parameter Fine-tuning for Large Language Models with Limited Resources" (LOMO, 2023).
     """
 
     def __init__(self, model: nn.Module, optimizer: SUMO) -> None:
@@ -41,6 +54,12 @@ class Layerwise:
         for hook in self._hooks:
             hook.remove()
         self._hooks.clear()
+
+    def __enter__(self) -> Layerwise:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.remove()
 
     def _on_gradient(self, parameter: Tensor) -> None:
         if parameter in self._stepped:
@@ -79,7 +98,7 @@ def attach_layerwise(
         **options: Of SUMO, likewise.
 
     Returns:
-        A handle with ``optimizer`` and ``remove()``.
+        A handle with ``optimizer`` and ``remove()``; as a context manager it removes itself at the end of the block.
 
     Raises:
         ValueError: The loop accumulates, clips or scales gradients, or the model is wrapped for data parallelism.

@@ -9,6 +9,7 @@ from typing import Any
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from thrifty._common.checks import one_of, whole
 from thrifty.training.sumo.groups import sumo_param_groups
 from thrifty.training.sumo.sharded import local
 
@@ -78,10 +79,8 @@ def estimate_state_bytes(
         >>> estimate_state_bytes([(4096, 11008)], 128, "sumo")["matrices"] // 4
         1933312
     """
-    if method not in NUMBERS:
-        raise ValueError(f"method: expected one of {', '.join(NUMBERS)}, got {method!r}")
-    if rank < 1:
-        raise ValueError(f"rank: expected at least 1, got {rank}")
+    one_of("method", method, NUMBERS)
+    whole("rank", rank)
     matrices, others = _sorted(model, target_modules)
     numbers = sum(_numbers(method, shape, rank) for shape in matrices)
     rest = sum((1 if method == "sgd" else 2) * math.prod(shape) for shape in others)

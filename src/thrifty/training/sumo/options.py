@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from numbers import Real
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from thrifty._common.checks import is_number, one_of, whole
 from thrifty.training.sumo.matrix import shape_of
 from thrifty.training.sumo.orthogonal import METHODS
 from thrifty.training.sumo.refresh import PROJECTORS, REFRESHES
@@ -56,13 +56,9 @@ def check_group(group: dict[str, Any]) -> None:
     if isinstance(group["state_dtype"], torch.dtype):
         group["state_dtype"] = str(group["state_dtype"]).removeprefix("torch.")
     for name, choices in _CHOICES.items():
-        if group[name] not in choices:
-            raise ValueError(f"{name}: expected one of {', '.join(map(str, choices))}, got {group[name]!r}")
+        one_of(name, group[name], choices)
     for name, least in _WHOLE.items():
-        value = group[name]
-        if isinstance(value, bool) or not isinstance(value, int) or (least is not None and value < least):
-            wanted = "a whole number" if least is None else f"a whole number of at least {least}"
-            raise ValueError(f"{name}: expected {wanted}, got {value!r}")
+        group[name] = whole(name, group[name], least=least)
     _check_numbers(group)
     _check_pairs(group)
     for parameter in group["params"]:
@@ -89,26 +85,22 @@ def _check_numbers(group: dict[str, Any]) -> None:
         raise ValueError(f"lr: expected a number or a tensor of one element, got shape {tuple(lr.shape)}")
     numbers = {name: group[name] for name in ("weight_decay", "residual_scale", "eps")}
     for name, value in ({"lr": lr.item() if isinstance(lr, Tensor) else lr} | numbers).items():
-        if not _is_number(value) or not value >= 0:
+        if not is_number(value) or not value >= 0:
             raise ValueError(f"{name}: expected a number of at least 0, got {value!r}")
     if not isinstance(betas, list | tuple) or len(betas) != 2:
         raise ValueError(f"betas: expected two numbers, got {betas!r}")
     for name, value in (("momentum", group["momentum"]), ("betas[0]", betas[0]), ("betas[1]", betas[1])):
-        if not _is_number(value) or not 0 <= value < 1:
+        if not is_number(value) or not 0 <= value < 1:
             raise ValueError(f"{name}: expected a number in [0, 1), got {value!r}")
-    if not _is_number(group["scale"]) or not group["scale"] > 0:
+    if not is_number(group["scale"]) or not group["scale"] > 0:
         raise ValueError(f"scale: expected a number above 0, got {group['scale']!r}")
-    if limit is not None and not (_is_number(limit) and limit > 1):
+    if limit is not None and not (is_number(limit) and limit > 1):
         raise ValueError(f"norm_growth_limit: expected a number above 1, or None for no limit, got {limit!r}")
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, Real) and not isinstance(value, bool)
 
 
 def _check_pairs(group: dict[str, Any]) -> None:
     threshold = group["energy_threshold"]
-    if group["refresh"] != "interval" and not (_is_number(threshold) and 0 < threshold < 1):
+    if group["refresh"] != "interval" and not (is_number(threshold) and 0 < threshold < 1):
         raise ValueError(
             f"energy_threshold: refresh={group['refresh']!r} needs a share of the gradient's norm in (0, 1), "
             f"got {threshold!r}"

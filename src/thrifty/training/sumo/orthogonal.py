@@ -14,6 +14,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from thrifty._common.checks import one_of
+
 #: Muon's quintic, tuned to grow small singular values fast; it ends near 1, not at 1.
 MUON_COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 
@@ -47,8 +49,7 @@ def orthogonalize(
     Source:
         Algorithm 1, Block 2; the tolerance is ours (the paper is silent on rank-deficient moments).
     """
-    if method not in METHODS:
-        raise ValueError(f"method: expected one of {', '.join(METHODS)}, got {method!r}")
+    one_of("method", method, METHODS)
     if M.ndim < 2:
         raise ValueError(f"M: expected a matrix or a batch of matrices, got shape {tuple(M.shape)}")
     if tol is not None and not 0 <= tol < 1:

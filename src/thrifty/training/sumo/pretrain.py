@@ -9,17 +9,20 @@ from __future__ import annotations
 
 import json
 import math
-import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch.utils.data import IterableDataset
 
+from thrifty._common.checks import one_of
 from thrifty._common.extras import require
 from thrifty._common.files import write_whole
-from thrifty._common.runs import Progress, enter_run, reporter
+from thrifty._common.runs import Progress, enter_run, reporter, training_arguments, world
+from thrifty._common.texts import blocks, documents, text_files
 from thrifty.training.sumo.groups import sumo_param_groups
 from thrifty.training.sumo.optimizer import SUMO
 
@@ -51,7 +54,7 @@ class Recipe:
         batch: Sequences a step, over all processes and accumulation.
         micro_batch: Sequences that a process handles at once.
         length: Tokens of a sequence.
-        bf16: Weights and activations in bfloat16.
+        precision: Of weights and activations: ``"fp32"`` or ``"bf16"``.
         seed: Of the weights, the order of the data and the sketches.
     """
 
@@ -65,7 +68,7 @@ class Recipe:
     batch: int = 512
     micro_batch: int = 16
     length: int = 256
-    bf16: bool = False
+    precision: str = "fp32"
     seed: int = 0
 
     def accumulation(self) -> int:
@@ -74,35 +77,33 @@ class Recipe:
         Raises:
             ValueError: The batch is not a multiple of the processes' micro-batches.
         """
-        world = int(os.environ.get("WORLD_SIZE", "1"))
-        if self.batch % (world * self.micro_batch):
-            raise ValueError(
-                f"batch: {self.batch} is no multiple of {world} processes x micro_batch {self.micro_batch}"
-            )
-        return self.batch // (world * self.micro_batch)
+        at_once = world()[1] * self.micro_batch
+        if self.batch % at_once:
+            raise ValueError(f"batch: expected a multiple of {at_once}, processes x micro_batch, got {self.batch}")
+        return self.batch // at_once
 
 
 def pretrain(
     recipe: Recipe,
-    texts: Sequence[Path],
+    data: Path | Sequence[Path],
     tokenizer: Path,
     out: Path,
     *,
     field: str = "text",
-    eval_every: int = 1000,
-    eval_documents: int = 1000,
+    save_every: int = 1000,
+    eval_blocks: int = 1000,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
     """Train from random weights and report the perplexity on held-out text; an interrupted run goes on.
 
     Args:
         recipe: How to train.
-        texts: ``.jsonl``, ``.json.gz`` or text files (one document a line), or folders of them; they are streamed.
+        data: ``.jsonl``, ``.json.gz`` (a document a line) or text files (one document), or folders; they are streamed.
         tokenizer: Folder of a tokenizer.
         out: Folder for checkpoints, ``result.json`` and the model.
         field: The field of a JSON object that holds the text.
-        eval_every: Steps between two looks at the held-out text, and between checkpoints.
-        eval_documents: Held-out documents that are looked at.
+        save_every: Steps between two looks at the held-out text, and between checkpoints.
+        eval_blocks: Sequences of held-out text that are looked at.
         progress: Told (step, steps, loss) at every logged step.
 
     Returns:
@@ -114,32 +115,28 @@ def pretrain(
         FileExistsError: ``out`` holds something else.
     """
     transformers = require("transformers", extra="llm")
-    if recipe.optimizer not in OPTIMIZERS:
-        raise ValueError(f"optimizer: expected one of {', '.join(OPTIMIZERS)}, got {recipe.optimizer!r}")
-    accumulation, files = recipe.accumulation(), text_files(texts)
+    one_of("optimizer", recipe.optimizer, OPTIMIZERS)
+    accumulation, files = recipe.accumulation(), text_files(data)
     vocabulary = transformers.AutoTokenizer.from_pretrained(tokenizer)
     settings = asdict(recipe) | {"texts": [str(file.resolve()) for file in files], "field": field}
     config = llama_config(recipe.config, len(vocabulary))
     checkpoint, _ = enter_run(out, "sumo", settings)
     transformers.set_seed(recipe.seed)
     model = transformers.AutoModelForCausalLM.from_config(config)
-    if recipe.bf16:
+    if recipe.precision == "bf16":
         model.bfloat16()
-    cpu = not torch.accelerator.is_available()
     galore = {
         "optim": "galore_adamw",
         "optim_target_modules": ["attn", "mlp"],
         "optim_args": f"rank={recipe.rank}, update_proj_gap={recipe.update_proj_gap}, scale={recipe.scale}",
     }
-    arguments = transformers.TrainingArguments(
-        str(out), max_steps=recipe.steps, learning_rate=recipe.lr, per_device_train_batch_size=recipe.micro_batch,
-        per_device_eval_batch_size=recipe.micro_batch, gradient_accumulation_steps=accumulation, seed=recipe.seed,
-        bf16=recipe.bf16, weight_decay=0.0, max_grad_norm=1.0, warmup_steps=max(1, recipe.steps // 10),
+    arguments = training_arguments(
+        out, precision=recipe.precision, save_every=save_every, max_steps=recipe.steps, learning_rate=recipe.lr,
+        per_device_train_batch_size=recipe.micro_batch, per_device_eval_batch_size=recipe.micro_batch,
+        gradient_accumulation_steps=accumulation, seed=recipe.seed, weight_decay=0.0, max_grad_norm=1.0,
+        warmup_steps=max(1, recipe.steps // 10),
         lr_scheduler_type="cosine_with_min_lr", lr_scheduler_kwargs={"min_lr_rate": 0.1}, eval_strategy="steps",
-        eval_steps=eval_every, save_steps=eval_every, save_total_limit=2,
-        logging_steps=min(10, eval_every, recipe.steps), report_to="none",
-        disable_tqdm=True, use_cpu=cpu, dataloader_pin_memory=not cpu,
-        ddp_backend="gloo" if cpu and int(os.environ.get("WORLD_SIZE", "1")) > 1 else None,
+        eval_steps=save_every, logging_steps=min(10, save_every, recipe.steps),
         **(galore if recipe.optimizer == "galore" else {}),
     )  # fmt: skip
     optimizer = None
@@ -148,12 +145,11 @@ def pretrain(
             sumo_param_groups(model, rank=recipe.rank), lr=recipe.lr, update_proj_gap=recipe.update_proj_gap,
             scale=recipe.scale, seed=recipe.seed,
         )  # fmt: skip
-    train, held_out = (_blocks(files, field, vocabulary, recipe.length, held=held) for held in (False, True))
     trainer = transformers.Trainer(
         model,
         arguments,
-        train_dataset=train,
-        eval_dataset=held_out.take(eval_documents),
+        train_dataset=_Blocks(files, field, vocabulary, recipe.length),
+        eval_dataset=_Blocks(files, field, vocabulary, recipe.length, held_out=eval_blocks),
         optimizers=(optimizer, None),
         callbacks=[reporter(progress)],
     )
@@ -194,24 +190,6 @@ def llama_config(config: str, vocabulary: int) -> Any:
     )  # fmt: skip
 
 
-def text_files(texts: Sequence[Path]) -> list[Path]:
-    """Return the files meant, in sorted order.
-
-    Raises:
-        FileNotFoundError: There are none.
-    """
-    suffixes = (".jsonl", ".json.gz", ".jsonl.gz", ".txt")
-    files = [
-        file
-        for path in texts
-        for file in (sorted(p for p in path.rglob("*") if p.name.endswith(suffixes)) if path.is_dir() else [path])
-    ]
-    missing = [str(file) for file in files if not file.is_file()]
-    if missing or not files:
-        raise FileNotFoundError(f"texts: no text at {', '.join(missing) or ', '.join(map(str, texts))}")
-    return files
-
-
 def state_bytes(optimizer: Any) -> int:
     """Return the bytes of every tensor in an optimizer's state, GaLore's projectors included."""
     inner = getattr(optimizer, "optimizer", optimizer)  # accelerate wraps it
@@ -222,32 +200,18 @@ def state_bytes(optimizer: Any) -> int:
     return total
 
 
-def _blocks(files: Sequence[Path], field: str, tokenizer: Any, length: int, *, held: bool) -> Any:
-    """Return a stream of blocks of ``length`` tokens: of every hundredth document (``held``), or of all others."""
-    datasets = require("datasets", extra="llm")
-    plain = [str(file) for file in files if file.suffix == ".txt"]
-    objects = [str(file) for file in files if file.suffix != ".txt"]
-    streams = []
-    if plain:
-        streams.append(datasets.load_dataset("text", data_files=plain, split="train", streaming=True))
-    if objects:
-        loaded = datasets.load_dataset("json", data_files=objects, split="train", streaming=True)
-        streams.append(loaded if field == "text" else loaded.rename_column(field, "text"))
-    documents = datasets.concatenate_datasets([stream.select_columns(["text"]) for stream in streams])
-    chosen = documents.filter(
-        lambda _, index: (index % HELD_OUT_EVERY == HELD_OUT_EVERY - 1) == held, with_indices=True
-    )
+class _Blocks(IterableDataset[dict[str, list[int]]]):
+    """A stream of sequences: of every hundredth document (the first ``held_out`` of them), or of all others."""
 
-    def cut(batch: Mapping[str, list[str]]) -> dict[str, list[list[int]]]:
-        ids: list[int] = []
-        for tokens in tokenizer(batch["text"], add_special_tokens=False)["input_ids"]:
-            ids += [*tokens, tokenizer.eos_token_id]
-        rows = list(_whole(ids, length))
-        return {"input_ids": rows, "labels": rows}
+    def __init__(self, files: Sequence[Path], field: str, tokenizer: Any, length: int, *, held_out: int = 0) -> None:
+        self.given, self.tokenizer, self.length, self.held_out = (files, field), tokenizer, length, held_out
 
-    return chosen.map(cut, batched=True, batch_size=1000, remove_columns=["text"])
-
-
-def _whole(ids: list[int], length: int) -> Iterator[list[int]]:
-    for start in range(0, len(ids) - length + 1, length):
-        yield ids[start : start + length]
+    def __iter__(self) -> Iterator[dict[str, list[int]]]:
+        held = bool(self.held_out)
+        chosen = (
+            text
+            for index, text in enumerate(documents(*self.given))
+            if (index % HELD_OUT_EVERY == HELD_OUT_EVERY - 1) == held
+        )
+        for block in islice(blocks(self.tokenizer, chosen, self.length), self.held_out or None):
+            yield {"input_ids": block, "labels": block}

@@ -10,6 +10,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -252,15 +253,15 @@ class Tree:
 
         return tree_from_dict(document)
 
-    def save(self, path: str | os.PathLike[str], *, force: bool = False) -> None:
-        """Write the tree as JSON.
+    def save(self, path: str | os.PathLike[str], *, force: bool = False) -> Path:
+        """Write the tree as JSON, and return the path.
 
         Raises:
             FileExistsError: ``path`` exists and ``force`` is False.
         """
         from thrifty.solvers.trees.model.tree_json import save_tree
 
-        save_tree(self, path, force=force)
+        return save_tree(self, path, force=force)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Tree:

@@ -79,13 +79,13 @@ def tree_from_dict(document: Mapping[str, Any]) -> Tree:
     )
 
 
-def save_tree(tree: Tree, path: str | os.PathLike[str], *, force: bool = False) -> None:
-    """Write ``tree`` to ``path`` as JSON, whole or not at all.
+def save_tree(tree: Tree, path: str | os.PathLike[str], *, force: bool = False) -> Path:
+    """Write ``tree`` to ``path`` as JSON, whole or not at all; return the path.
 
     Raises:
         FileExistsError: ``path`` exists and ``force`` is False.
     """
-    write_whole(path, json.dumps(tree_to_dict(tree), allow_nan=False) + "\n", force=force)
+    return write_whole(path, json.dumps(tree_to_dict(tree), allow_nan=False) + "\n", force=force)
 
 
 def load_tree(path: str | os.PathLike[str]) -> Tree:

@@ -7,35 +7,8 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from thrifty._common.tables import one_hot
+from thrifty._common.tables import listed, one_hot
 from thrifty.solvers.trees.model.tree import Tree
-
-
-def split_target(columns: Mapping[str, NDArray], target: str) -> tuple[dict[str, NDArray], NDArray]:
-    """The features of a table, and its classes: whole numbers as int64, text as strings.
-
-    Args:
-        columns: Name to column, as `read_table` gives them.
-        target: The column that holds the classes.
-
-    Raises:
-        ValueError: There is no such column, no other one, or a class is missing.
-    """
-    if target not in columns:
-        raise ValueError(f"--target: expected a column among {_listed(columns)}, got {target!r}")
-    features = {name: column for name, column in columns.items() if name != target}
-    if not features:
-        raise ValueError(f"--target: expected a table with features too, got {target!r} as its only column")
-    classes = columns[target]
-    missing = np.array([label is None for label in classes]) if classes.dtype == object else np.isnan(classes)
-    if missing.any():
-        row = int(missing.argmax()) + 1
-        raise ValueError(
-            f"--target: expected a class in every row, got {int(missing.sum())} without (the first is row {row})"
-        )
-    if classes.dtype == object:
-        return features, classes.astype(str)
-    return features, classes.astype(np.int64) if (classes == np.rint(classes)).all() else classes
 
 
 def columns_for(names: Iterable[str], columns: Mapping[str, NDArray]) -> NDArray[np.float64]:
@@ -100,7 +73,7 @@ def _column(name: str, columns: Mapping[str, NDArray]) -> NDArray[np.float64]:
         raise ValueError(
             f"--data: expected numbers in column {name!r}, as the tree compares, got text such as {example!r}"
         )
-    raise ValueError(f"--data: expected a column {name!r}, which the tree reads, got {_listed(columns)}")
+    raise ValueError(f"--data: expected a column {name!r}, which the tree reads, got {listed(columns)}")
 
 
 def _indicator(column: NDArray, value: str) -> NDArray[np.float64]:
@@ -113,7 +86,3 @@ def _indicator(column: NDArray, value: str) -> NDArray[np.float64]:
     except ValueError:
         number = np.inf
     return np.where(np.isnan(column), np.nan, column == number)
-
-
-def _listed(columns: Mapping[str, NDArray]) -> str:
-    return ", ".join(list(columns)[:20]) + (", ..." if len(columns) > 20 else "")

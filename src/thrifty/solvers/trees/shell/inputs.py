@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
 
-from thrifty._common.tables import Columns, one_hot, read_table
+from thrifty._common.tables import Columns, one_hot, read_table, split_target
 from thrifty.solvers.trees.model.tree import Tree
 from thrifty.solvers.trees.model.weka import tree_from_weka
-from thrifty.solvers.trees.shell.columns import columns_for, labels_for, matrix_for, split_target
+from thrifty.solvers.trees.shell.columns import columns_for, labels_for, matrix_for
 
 
 @dataclass(frozen=True, eq=False)

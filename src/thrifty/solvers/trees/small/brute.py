@@ -5,6 +5,7 @@ O((s (D + 1) d)^k n) for exchange; the plainest statement of the problem, agains
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import combinations, product
 from math import comb
 
@@ -40,26 +41,28 @@ def n_trees(problem: Problem, k: int) -> int:
     return sum(comb(len(cuts), size) * most**size for size in range(k + 1))
 
 
-def solve_brute(problem: Problem, k: int) -> Solution:
+def solve_brute(problem: Problem, k: int, fits: Callable[[Cuts], bool] = lambda _: True) -> Solution:
     """The fewest errors within ``k`` changes, by trying everything.
 
     Of equally good trees the one with the fewest changes that comes first is taken.
+
+    Args:
+        problem: What may change.
+        k: Cuts that may.
+        fits: What a tree must be; if none of them is, the errors are infinite.
 
     Raises:
         ValueError: That would be more than `MAX_TREES` trees.
     """
     if (planned := n_trees(problem, k)) > MAX_TREES:
         raise ValueError(f"solver: 'brute' tries at most {MAX_TREES} trees, got up to {planned:.3g} for k={k}")
-    best, best_errors = problem.cuts, problem.n_errors(problem.cuts)
-    errors_by_budget = [best_errors]
-    evaluated = 1
-    for size in range(1, k + 1):
+    best, best_errors, evaluated, errors_by_budget = problem.cuts, float("inf"), 0, list[float]()
+    for size in range(k + 1):
         for chosen in combinations(problem.topology.cuts.tolist(), size):
             for tests in product(*(tests_at(problem, v) for v in chosen)):
-                cuts = with_tests(problem.cuts, chosen, tests)
+                cuts, evaluated = with_tests(problem.cuts, chosen, tests), evaluated + 1
                 errors = problem.n_errors(cuts)
-                evaluated += 1
-                if errors < best_errors - problem.table.tolerance and problem.keeps_floors(cuts):
+                if errors < best_errors - problem.table.tolerance and problem.keeps_floors(cuts) and fits(cuts):
                     best, best_errors = cuts, errors
         errors_by_budget.append(best_errors)
     return Solution(

@@ -11,8 +11,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from thrifty._common.texts import documents
 from thrifty.bench.data import stdlib_text
-from thrifty.training.streambp.corpus import documents
 
 #: A batch repeats a text that is shorter than itself; below this much of it, nothing would be left to learn.
 SHORTEST = 1024

@@ -84,7 +84,7 @@ def prepared(name: str, model: Any, chunk: int | str = "auto", **settings: Any) 
     if name in {OURS, LAYERS_ONLY}:
         head = "streambp" if name == OURS else "own"
         handle = enable_streambp(model, layer_chunk_size=chunk, head=head, check=False, **settings)  # type: ignore[arg-type]
-        undo.append(handle.disable)
+        undo.append(handle.remove)
     elif name != NONE:
         model.activation_checkpointing_enable({"use_reentrant": False})
         undo.append(model.activation_checkpointing_disable)

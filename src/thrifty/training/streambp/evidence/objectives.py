@@ -55,7 +55,7 @@ def _train(loss: Loss, streams: bool, text: Tensor, steps: int, seed: int) -> li
         optimizer.step()
         curve.append(float(value.detach()))
     if handle is not None:
-        handle.disable()
+        handle.remove()
     return curve
 
 

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import copy
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from thrifty._common.texts import blocks, documents
 from thrifty.bench.claims import Measurement
 from thrifty.bench.context import Context
 from thrifty.bench.data import smollm2, stdlib_text
 from thrifty.bench.evidence import Evidence
 from thrifty.bench.memory import allocated_peak
-from thrifty.training.streambp.corpus import blocks, documents
 from thrifty.training.streambp.evidence.batches import Batch
 from thrifty.training.streambp.evidence.contenders import CHECKPOINT, NATIVE, OURS, prepared, step
 
@@ -25,8 +26,8 @@ def show(ctx: Context, evidence: Evidence) -> None:
     model, tokenizer = smollm2.load()
     model = model.to(ctx.device).train()
     workload = f"SmolLM2-135M, {LENGTH} tokens a step"
-    rows = blocks(tokenizer, iter(_texts(ctx.data)), LENGTH)[:STEPS]
-    batches = [_batch(row["input_ids"], ctx.device) for row in rows]
+    rows = islice(blocks(tokenizer, _texts(ctx.data), LENGTH), STEPS)
+    batches = [_batch(row, ctx.device) for row in rows]
     start = copy.deepcopy(model.state_dict())
     losses: dict[str, list[float]] = {}
     peaks: dict[str, float] = {}
