@@ -110,7 +110,8 @@ def test_vllm_results_are_fitted(run, tmp_path):
     device.write_text(json.dumps({"flops": 40e9, "bandwidth": 1e9}))
     fields = {
         "model_type": "mixtral", "hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 2,
-        "vocab_size": 16_000, "num_attention_heads": 4, "num_key_value_heads": 4, "num_local_experts": 32, "num_experts_per_tok": 4,
+        "vocab_size": 16_000, "num_attention_heads": 4, "num_key_value_heads": 4, "num_local_experts": 32,
+        "num_experts_per_tok": 4,
     }  # fmt: skip
     (tmp_path / "config.json").write_text(json.dumps(fields))
     out, _ = run("fit", *paths, "--config", tmp_path / "config.json", "--hardware", device, "--json")

@@ -106,9 +106,9 @@ def profile_target(
             target = _primed(model, ids, context, need)
             for width in widths:
                 calls["target", batch, width] = _pass(target, ids, context, width)
+                with counted_experts(model) as counts:
+                    calls["target", batch, width]()  # the first call of each cell is not timed
                 if expert_modules(model):
-                    with counted_experts(model) as counts:
-                        calls["target", batch, width]()
                     awake["target", batch, width] = counts.mean()
                 logits = torch.randn(batch, width, vocabulary, device=device, dtype=model.dtype)
                 drafts = logits[:, :-1].argmax(-1)
@@ -117,6 +117,7 @@ def profile_target(
                 ].cpu()  # type: ignore[misc]
             if draft is not None:
                 calls["draft", batch, 1] = _pass(_primed(draft, ids, context, need), ids, context, 1)
+                calls["draft", batch, 1]()
         cells = _time(calls, repeats, device, progress)
     return _rows(model, cells, batch_sizes, widths, context, repeats, awake)
 
@@ -204,21 +205,19 @@ def _time(
     device: torch.device,
     progress: Callable[[int, int], object] | None,
 ) -> Cells:
-    """Sample every cell in turn, from another one on in every repeat; the first round is thrown away."""
+    """Sample every cell in turn, from another one on in every repeat."""
     samples: dict[Cell, list[float]] = {cell: [] for cell in calls}
     order = list(calls)
-    total = (repeats + 1) * len(order)
-    for repeat in range(repeats + 1):
+    for repeat in range(repeats):
         turn = repeat % len(order)
         for place, cell in enumerate([*order[turn:], *order[:turn]]):
             _wait(device)
             start = time.perf_counter()
             calls[cell]()
             _wait(device)
-            if repeat:
-                samples[cell].append((time.perf_counter() - start) * 1e3)
+            samples[cell].append((time.perf_counter() - start) * 1e3)
             if progress is not None:
-                progress(repeat * len(order) + place + 1, total)
+                progress(repeat * len(order) + place + 1, repeats * len(order))
     return Cells(samples)
 
 
