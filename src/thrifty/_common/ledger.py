@@ -118,6 +118,7 @@ class Task(StrEnum):
     LM_FINETUNING = "language-model fine-tuning"
     LM_PREFERENCE = "language-model preference optimisation"
     LM_REINFORCEMENT = "language-model reinforcement learning"
+    LM_SERVING = "language-model serving"
     IMAGE_TRAINING = "image-model training"
     IMAGE_INFERENCE = "image-model inference"
     IMAGE_CLASSIFICATION = "image classification"
