@@ -128,16 +128,16 @@ def test_a_model_is_measured_batch_by_batch_and_resumed(run, tmp_path, capsys):
     (tmp_path / "config.json").write_text(json.dumps(fields))
     rows = tmp_path / "rows.jsonl"
     words = ("measure", tmp_path, "--random", "--out", rows, "--tokens", "1,2", "--context", "4", "--repeats", "1")
-    run(*words, "--batch", "1", "--dtype", "float32")
+    run(*words, "--batch", "1", "--precision", "fp32")
     assert [row.batch_size for row in read_rows(rows)] == [1, 1]
-    _, err = run(*words, "--batch", "1,2", "--draft", tmp_path, "--dtype", "float32")
+    _, err = run(*words, "--batch", "1,2", "--draft", tmp_path, "--precision", "fp32")
     assert "batch 2" in err
     assert "batch 1\n" not in err
     assert [row.batch_size for row in read_rows(rows)] == [1, 1, 2, 2]
-    with pytest.raises(ValueError, match="no folder"):
+    with pytest.raises(ValueError, match="expected a folder"):
         run("measure", tmp_path / "nowhere", "--out", rows, "--batch", "4")
-    with pytest.raises(ValueError, match="dtype"):
-        run(*words, "--batch", "4", "--dtype", "float99")
+    with pytest.raises(ValueError, match="precision"):
+        run(*words, "--batch", "4", "--precision", "fp99")
 
 
 def test_acceptance_of_a_log(run, tmp_path):

@@ -10,6 +10,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from thrifty._common.options import Device, Force, Json, Precision, Seed
+
 if TYPE_CHECKING:
     from thrifty.inference.speculation import Acceptance, Row, SpeculationModel
 
@@ -18,7 +20,7 @@ app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode="
 Fitted = Annotated[Path | None, typer.Argument(help="A model that fit wrote; none: a prior, from the three below.")]
 Config = Annotated[str | None, typer.Option(help="The target: a profile's name, a config.json or its folder.")]
 DraftConfig = Annotated[str | None, typer.Option(help="The draft, likewise.")]
-Device = Annotated[str | None, typer.Option(help="A device's name (h100, a100, ...) or a JSON file.")]
+Machine = Annotated[str | None, typer.Option(help="A device's name (h100, a100, ...) or a JSON file.")]
 Gpus = Annotated[int, typer.Option(help="Devices that share the target.", min=1)]
 Alpha = Annotated[float | None, typer.Option(help="Chance that a draft token is accepted.")]
 Sigma = Annotated[float | None, typer.Option(help="Tokens a round over the most it could give (the paper's).")]
@@ -27,8 +29,6 @@ AcceptRate = Annotated[float | None, typer.Option(help="Accepted over drafted to
 At = Annotated[int, typer.Option(help="Draft length at which sigma, length or rate were seen.", min=1)]
 MaxBatch = Annotated[int, typer.Option(help="The largest batch.", min=1)]
 Context = Annotated[float, typer.Option(help="Tokens in each request's cache.", min=0)]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-Force = Annotated[bool, typer.Option("--force", help="Replace a file that is there.")]
 
 
 @app.callback()
@@ -46,10 +46,10 @@ def measure(
     context: Annotated[int, typer.Option(help="Tokens in each request's cache.", min=0)] = 256,
     repeats: Annotated[int, typer.Option(help="Samples of each cell.", min=1)] = 5,
     experts: Annotated[str, typer.Option(help="How experts are computed meanwhile.")] = "grouped_mm",
-    text: Annotated[Path | None, typer.Option(help="Text to read, in place of random tokens.", exists=True)] = None,
+    data: Annotated[Path | None, typer.Option(help="Text to read, in place of random tokens.", exists=True)] = None,
     random: Annotated[bool, typer.Option("--random", help="Random weights: for times.")] = False,
-    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
-    dtype: Annotated[str, typer.Option(help="Of the weights.")] = "bfloat16",
+    device: Device = "cpu",
+    precision: Precision = "bf16",
     threads: Annotated[int | None, typer.Option(help="torch's threads.", min=1)] = None,
 ) -> None:
     """Time one pass of a model over batch sizes and tokens of a request, and a step of its draft."""
@@ -64,9 +64,9 @@ def measure(
     widths = _numbers(tokens, "tokens")
     if threads is not None:
         torch.set_num_threads(threads)
-    model = load_model(target, dtype, device, random=random)
-    small = load_model(draft, dtype, device, random=random) if draft else None
-    words = read_tokens(target, text) if text is not None else None
+    model = load_model(target, precision, device, random=random)
+    small = load_model(draft, precision, device, random=random) if draft else None
+    words = read_tokens(target, data) if data is not None else None
     for size in todo:
         typer.echo(f"batch {size}", err=True)
         rows = profile_target(
@@ -83,16 +83,16 @@ def fit(
     out: Annotated[Path | None, typer.Option(help="Write the model there.")] = None,
     config: Config = None,
     draft_config: DraftConfig = None,
-    hardware: Device = None,
+    hardware: Machine = None,
     gpus: Gpus = 1,
     engine: Annotated[str, typer.Option(help="rows, vllm, sglang or specforge.")] = "auto",
     gamma: Annotated[int | None, typer.Option(help="Draft length of SGLang's results.", min=1)] = None,
     objective: Annotated[str, typer.Option(help="auto, time or speedup.")] = "auto",
     verify_width: Annotated[str, typer.Option(help="gamma+1 (engines) or gamma (the paper).")] = "gamma+1",
     metric: Annotated[str, typer.Option(help="Speed-up by tpot or throughput.")] = "tpot",
-    seed: Annotated[int, typer.Option(help="Of starting points.", min=0)] = 0,
+    seed: Seed = 0,
     force: Force = False,
-    as_json: AsJson = False,
+    as_json: Json = False,
 ) -> None:
     """Fit the cost model to measurements; about 20 rows are enough, over batch sizes from 1 to the largest."""
     from thrifty.inference.speculation import Hardware, MoEShape, fit_speculation_model
@@ -134,7 +134,7 @@ def predict(
     gamma: Annotated[int, typer.Option(help="Draft tokens a round.", min=0)] = 4,
     config: Config = None,
     draft_config: DraftConfig = None,
-    hardware: Device = None,
+    hardware: Machine = None,
     gpus: Gpus = 1,
     alpha: Alpha = None,
     sigma: Sigma = None,
@@ -142,7 +142,7 @@ def predict(
     accept_rate: AcceptRate = None,
     at: At = 4,
     context: Context = 0,
-    as_json: AsJson = False,
+    as_json: Json = False,
 ) -> None:
     """Predict speed-ups, target efficiency, and where a round's time goes."""
     found, prior = _model(model, config, draft_config, hardware, gpus)
@@ -178,7 +178,7 @@ def recommend(
     format: Annotated[str, typer.Option(help="table, json, vllm or sglang.")] = "table",
     config: Config = None,
     draft_config: DraftConfig = None,
-    hardware: Device = None,
+    hardware: Machine = None,
     gpus: Gpus = 1,
     alpha: Alpha = None,
     sigma: Sigma = None,
@@ -232,7 +232,7 @@ def plot(
     rows: Annotated[Path | None, typer.Option(help="Measurements to draw as points.", exists=True)] = None,
     config: Config = None,
     draft_config: DraftConfig = None,
-    hardware: Device = None,
+    hardware: Machine = None,
     gpus: Gpus = 1,
     alpha: Alpha = None,
     sigma: Sigma = None,
@@ -261,7 +261,7 @@ def acceptance(
     source: Annotated[str, typer.Argument(help="A server (http://host:port), or the log of a vLLM server.")],
     gamma: Annotated[int | None, typer.Option(help="Draft length, where the server does not say.", min=1)] = None,
     seconds: Annotated[float, typer.Option(help="Between two readings of counters.", min=0)] = 10.0,
-    as_json: AsJson = False,
+    as_json: Json = False,
 ) -> None:
     """Read how much of the drafts a live server accepts, by position."""
     from thrifty.inference.speculation import acceptance_of_log, scrape_acceptance

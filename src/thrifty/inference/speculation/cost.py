@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from thrifty._common.ledger import Entry, LedgerDelta, Resource, Workload
+from thrifty._common.ledger import Entry, LedgerDelta, Resource, Task, Workload
 from thrifty.inference.speculation.acceptance import Acceptance
 from thrifty.inference.speculation.hardware import Hardware
 from thrifty.inference.speculation.prior import roofline_model
 from thrifty.inference.speculation.schedule import recommend_schedule
 from thrifty.inference.speculation.shapes import MoEShape
-
-#: Tasks in which tokens are decoded one after the other.
-TASKS = ("language-model serving", "language-model generation")
 
 
 def predict(workload: Workload) -> LedgerDelta:
@@ -29,11 +26,11 @@ def predict(workload: Workload) -> LedgerDelta:
 
     Example:
         >>> facts = {"model": "qwen3-30b-a3b", "draft": "qwen3-0.6b", "hardware": "h100", "tokens": 1e6, "batch": 64}
-        >>> delta = predict(Workload("language-model serving", facts))
+        >>> delta = predict(Workload(Task.LM_SERVING, facts))
         >>> delta.applies, delta.total(Resource.SECONDS) < 0
         (True, True)
     """
-    if workload.task not in TASKS:
+    if workload.task != Task.LM_SERVING:
         return LedgerDelta.not_applicable(
             f"it drafts tokens that a language model decodes; {workload.task} decodes none"
         )

@@ -5,29 +5,32 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from thrifty._common import checks
 from thrifty._common.extras import require
+from thrifty._common.texts import documents
 from thrifty.inference.speculation.shapes import read_config
 
 
-def load_model(source: str, dtype: str, device: str, *, random: bool) -> Any:
+def load_model(source: str, precision: str, device: str, *, random: bool) -> Any:
     """Return a causal language model in evaluation mode.
 
     Args:
         source: A folder of transformers; with ``random`` a config or a profile's name too.
-        dtype: Of the weights.
-        device: Where to.
+        precision: ``"fp32"`` or ``"bf16"``.
+        device: ``"cpu"``, ``"cuda"``, or ``"auto"``: an accelerator where there is one.
         random: Random weights, in place of those in the folder.
 
     Raises:
         ValueError: There is no such folder, or transformers has no class for the config.
     """
     torch, transformers = require("torch", extra="llm"), require("transformers", extra="llm")
-    kind = getattr(torch, dtype, None)
-    if not isinstance(kind, torch.dtype):
-        raise ValueError(f"dtype: expected the name of a type of torch, such as bfloat16, got {dtype!r}")
+    checks.one_of("precision", precision, ("fp32", "bf16"))
+    kind = torch.float32 if precision == "fp32" else torch.bfloat16
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
     if not random:
         if not Path(source).is_dir():
-            raise ValueError(f"model: there is no folder {source}; --random builds one from a config")
+            raise ValueError(f"target: expected a folder of transformers (--random takes a config), got {source!r}")
         found = transformers.AutoModelForCausalLM.from_pretrained(source, dtype=kind, local_files_only=True)
         return found.eval().to(device)
     _, fields = read_config(source)
@@ -42,8 +45,8 @@ def load_model(source: str, dtype: str, device: str, *, random: bool) -> Any:
     return model
 
 
-def read_tokens(source: str, text: Path) -> Any:
-    """Return the tokens of a text file, by the model's own tokenizer.
+def read_tokens(source: str, data: Path) -> Any:
+    """Return the tokens of text files, by the model's own tokenizer.
 
     Raises:
         ValueError: The folder holds no tokenizer.
@@ -52,5 +55,5 @@ def read_tokens(source: str, text: Path) -> Any:
     try:
         tokenizer = transformers.AutoTokenizer.from_pretrained(source, local_files_only=True)
     except OSError as error:
-        raise ValueError(f"text: there is no tokenizer in {source} ({error})") from None
-    return tokenizer(text.read_text(), return_tensors="pt").input_ids[0]
+        raise ValueError(f"data: expected a tokenizer in {source} to read it with, got none ({error})") from None
+    return tokenizer("\n".join(documents(data)), return_tensors="pt").input_ids[0]

@@ -30,7 +30,7 @@ CELLS, WIDTHS = (1, 4, 16, 64, 128), (1, 2, 4, 7)  # 20 timed passes of the targ
 BATCHES, GRID = (1, 4, 16, 64), (0, 1, 2, 3, 4, 5, 7)
 
 
-def show(ctx: Context, evidence: Evidence) -> None:
+def show(ctx: Context, evidence: Evidence, differing: list[float]) -> None:
     """Recommend from few passes and the acceptance of one run; compare with what every length really gives."""
     target, draft = calibrated_pair(TOP_K, OFTEN, seed=ctx.seed)
     with threads(1):
@@ -72,7 +72,7 @@ def show(ctx: Context, evidence: Evidence) -> None:
     ours = shares["ours, from 20 passes"]
     others = "; ".join(f"{name}: {np.mean(values):.3f}" for name, values in shares.items() if "ours" not in name)
     evidence.measured(
-        "schedule", Measurement.of(float(np.mean(ours)), "of the best", timed=True),
+        "schedule", Measurement.of(float(np.mean(ours)), "of the best", timed=True), gate=(differing, [0.0]),
         reason=f"worst {min(ours):.3f}; {others} (K={TOP_K} of {EXPERTS})",
     )  # fmt: skip
 
