@@ -119,6 +119,19 @@ def test_more_measurements_fit_better():
     assert few.error_sum == pytest.approx(few.rmse**2 * len(rows))
 
 
+def test_times_that_are_mere_noise_are_fitted_all_the_same():
+    """Columns are all but collinear there, and whatever solves for the coefficients must stay finite."""
+    rng = np.random.default_rng(0)
+    for _ in range(3):
+        rows = [
+            Row(b, s - 1, 32, k, t_ar_ms=5 * rng.lognormal(0, 0.5), t_verify_ms=5 * rng.lognormal(0, 0.5))
+            for k in (1, 4, 16) for b in (1, 4, 16, 64, 128) for s in (2, 4, 7)
+        ]  # fmt: skip
+        found = fit_speculation_model(rows)
+        assert np.isfinite(found.rmse)
+        assert np.all(np.isfinite(found.model.target_time([1, 64])))
+
+
 def test_gaps_between_batch_sizes_are_warned_of():
     found = fit_speculation_model(rows_of(TRUE, batches=[1, 2, 32, 64, 100]))
     assert any("2 to 32" in warning for warning in found.warnings)

@@ -133,9 +133,15 @@ def _relative(design: Floats, measured: Floats, bounds: Bounds, names: Sequence[
     """Solve min Σ ((design x) / measured − 1)² within bounds."""
     a, b = design / measured[:, None], np.ones_like(measured)
     low, high = (np.array([bounds[name][side] for name in names]) for side in (0, 1))
-    x = low + nnls(a, b - a @ low)[0]
+    # Far below a ridge growth underflows to a column of zeros, which says nothing of its coefficient.
+    norms = np.linalg.norm(a, axis=0)
+    seen = norms > np.finfo(float).tiny
+    a = a[:, seen] / norms[seen]
+    x = low.copy()
+    x[seen] += nnls(a, b - a @ (low * norms)[seen])[0] / norms[seen]
     if np.any(x > high):
-        x = lsq_linear(a, b, (low, np.maximum(high, low + 1e-12))).x
+        limits = (low * norms)[seen], (np.maximum(high, low + 1e-12) * norms)[seen]
+        x[seen] = lsq_linear(a, b, limits, method="bvls").x / norms[seen]
     return [float(value) for value in x]
 
 
