@@ -52,7 +52,9 @@ def test_tasks_are_what_people_write():
     assert f"{Task.LM_FINETUNING}" == "language-model fine-tuning"
 
 
-@pytest.mark.parametrize("method", ["solvers.trees", "solvers.ellice", "training.sumo", "training.streambp"])
+@pytest.mark.parametrize(
+    "method", ["solvers.trees", "solvers.ellice", "training.sumo", "training.streambp", "data.influence"]
+)
 def test_shared_facts_have_the_names_that_the_workload_documents(method):
     module = import_module(f"thrifty.{method}.cost")
     documented = set(re.findall(r"``(\w+)``", Workload.__doc__ + module.predict.__doc__))

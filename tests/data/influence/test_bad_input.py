@@ -144,7 +144,7 @@ def test_a_wholly_padded_row_is_left_out():
 @pytest.mark.parametrize(
     ("settings", "match"),
     [
-        ({"num_landmarks": 0}, "num_landmarks: expected at least 1, got 0"),
+        ({"num_landmarks": 0}, "num_landmarks: expected a whole number of at least 1, got 0"),
         ({"grad_dim": 0}, "grad_dim"),
         ({"projection": "fourier"}, "projection: expected one of 'srht', 'rademacher', None, got 'fourier'"),
         ({"kernel": "poly"}, "kernel"),

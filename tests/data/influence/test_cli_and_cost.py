@@ -6,7 +6,6 @@ import pytest
 from influence_ground import command_folder, pool
 
 from thrifty._common.ledger import Resource, Workload
-from thrifty.cli import main
 from thrifty.data.influence import cost
 
 
@@ -15,106 +14,108 @@ def folder(tmp_path_factory):
     return command_folder(tmp_path_factory.mktemp("model"))
 
 
-def run(folder, verb, *more):
-    main(["influence", verb, "--model", str(folder), "--train", str(folder / "pool.jsonl"),
-          "--target", str(folder / "dev.jsonl"), "--warmup-steps", "2", *map(str, more)])  # fmt: skip
+@pytest.fixture
+def call(thrifty):
+    def run(folder, verb, *more):
+        data = "--data", folder / "pool.jsonl", "--target", folder / "dev.jsonl"
+        return thrifty("influence", verb, folder, *data, "--warmup-steps", 2, *more)
+
+    return run
 
 
-def call(folder, verb, *more):
-    with pytest.raises(SystemExit) as ended:
-        run(folder, verb, *more)
-    return ended.value.code
-
-
-def test_select_writes_rows_and_prints_the_cost_first(folder, tmp_path, capsys):
+def test_select_writes_rows_and_prints_the_cost_first(folder, tmp_path, call):
     out = tmp_path / "sel.jsonl"
     arguments = ["-k", 6, "--out", out, "--num-landmarks", 12, "--num-blocks", 2, "--store", tmp_path / "store"]
-    assert call(folder, "select", *arguments) == 0
-    printed = capsys.readouterr()
+    ran = call(folder, "select", *arguments)
+    assert ran.code == 0
     rows = [json.loads(line) for line in out.read_text().splitlines()]
     assert len(rows) == 6
     assert all(row["id"] == f"r{row['influence_index']}" for row in rows)
     assert sum(row["influence_weight"] for row in rows) == pytest.approx(6, rel=1e-5)
-    lines = printed.err.splitlines()
+    lines = ran.err.splitlines()
     first = next(i for i, line in enumerate(lines) if "backward passes instead of 34" in line)
     assert first < next(i for i, line in enumerate(lines) if line.startswith("embeddings"))
     assert "16 backward passes" in lines[first]
-    assert printed.out.strip().endswith(f"6 of 30 examples: {out}")
-    assert call(folder, "select", *arguments) == 2
-    assert "already exists" in capsys.readouterr().err
-    assert call(folder, "select", *arguments, "--force") == 0
-    assert "0 backward passes; propagation is" in capsys.readouterr().err
+    assert ran.out.strip().endswith(f"6 of 30 examples: {out}")
+    again = call(folder, "select", *arguments)
+    assert again.code == 2
+    assert "already exists" in again.err
+    forced = call(folder, "select", *arguments, "--force")
+    assert forced.code == 0
+    assert "0 backward passes; propagation is" in forced.err
     assert [json.loads(line) for line in out.read_text().splitlines()] == rows
 
 
 @pytest.mark.parametrize("method", ["exact", "less", "rds+", "mid-perplexity", "random"])
-def test_other_methods(folder, tmp_path, method):
-    assert call(folder, "select", "-k", 5, "--out", tmp_path / "o.jsonl", "--method", method) == 0
+def test_other_methods(folder, tmp_path, method, call):
+    assert call(folder, "select", "-k", 5, "--out", tmp_path / "o.jsonl", "--method", method).code == 0
     assert len((tmp_path / "o.jsonl").read_text().splitlines()) == 5
 
 
-def test_a_run_that_saves_nothing_says_so(folder, tmp_path, capsys):
-    assert call(folder, "select", "-k", 5, "--out", tmp_path / "o.jsonl", "--num-landmarks", 30) == 0
-    assert "every example is a landmark, so that nothing is saved" in capsys.readouterr().err
+def test_a_run_that_saves_nothing_says_so(folder, tmp_path, call):
+    ran = call(folder, "select", "-k", 5, "--out", tmp_path / "o.jsonl", "--num-landmarks", 30)
+    assert ran.code == 0
+    assert "every example is a landmark, so that nothing is saved" in ran.err
 
 
-def test_an_output_that_cannot_be_written_is_said_first(folder, tmp_path, capsys):
+def test_an_output_that_cannot_be_written_is_said_first(folder, tmp_path, call):
     (tmp_path / "file").write_text("")
     for out in (tmp_path, tmp_path / "file" / "o.jsonl"):
-        assert call(folder, "select", "-k", 5, "--out", out, "--force") == 2
-        said = capsys.readouterr().err
-        assert "cannot be written" in said
-        assert "backward passes" not in said
+        ran = call(folder, "select", "-k", 5, "--out", out, "--force")
+        assert ran.code == 2
+        assert "cannot be written" in ran.err
+        assert "backward passes" not in ran.err
 
 
-def test_options(folder, tmp_path):
-    out = tmp_path / "o.jsonl"
-    base = ["-k", 5, "--out", out, "--num-landmarks", 10, "--force"]
-    assert call(folder, "select", *base, "--order", 2, "--mode", "finite_difference") == 0
-    assert call(folder, "select", *base, "--group-field", "task", "--params", "all", "--mask-numel", 500) == 0
-    assert call(folder, "select", *base, "--aggregate", "mean", "--deduplicate") == 0
+def test_options(folder, tmp_path, call):
+    base = ["-k", 5, "--out", tmp_path / "o.jsonl", "--num-landmarks", 10, "--force"]
+    assert call(folder, "select", *base, "--order", 2, "--mode", "finite_difference").code == 0
+    assert call(folder, "select", *base, "--group-field", "task", "--params", "all", "--mask-numel", 500).code == 0
+    assert call(folder, "select", *base, "--aggregate", "mean", "--deduplicate", "--device", "cpu").code == 0
 
 
-def test_report(folder, capsys):
-    assert call(folder, "report", "--num-landmarks", 12, "--num-check", 6, "--num-blocks", 1, "--json") == 0
-    found = json.loads(capsys.readouterr().out)
+def test_check(folder, call):
+    ran = call(folder, "check", "--num-landmarks", 12, "--num-check", 6, "--num-blocks", 1, "--json")
+    assert ran.code == 0
+    found = json.loads(ran.out)
     assert found["propagation"]["how"] == "held out"
     assert found["propagation"]["examples"] == 6
     assert -1 <= found["propagation"]["correlation"] <= 1
     assert found["cost"]["backward_passes"] == 22
-    assert call(folder, "report", "--num-landmarks", 12, "--num-check", 0) == 0
-    assert "leave-one-out" in capsys.readouterr().out
+    ran = call(folder, "check", "--num-landmarks", 12, "--num-check", 0)
+    assert ran.code == 0
+    assert "leave-one-out" in ran.out
 
 
 @pytest.mark.parametrize(
     ("more", "message"),
     [
         (["-k", 31], "has 30 examples, got 31"),
-        (["-k", 3, "--method", "magic"], "--method: expected one of influence, exact, less"),
+        (["-k", 3, "--method", "magic"], "--method: expected one of 'influence', 'exact', 'less'"),
         (["-k", 3, "--group-field", "colour"], "has no field 'colour'"),
         (["-k", 3, "--params", "c_proj"], "'c_proj' matches none"),
         (["-k", 3, "--optimizer-state", "/nowhere/optimizer.pt"], "No such file"),
         (["-k", 3, "--aggregate", "max"], "aggregate: expected"),
         (["-k", 3, "--mode", "magic"], "mode: expected one of"),
-        (["-k", 3, "--max-length", 2], "--max-length: cut to 2 tokens, no example of --target has one to learn from"),
+        (["-k", 3, "--device", "tpu"], "device: expected cpu, auto"),
+        (["-k", 3, "--length", 2], "--length: cut to 2 tokens, no example of --target has one to learn from"),
     ],
 )
-def test_errors_are_one_line(folder, tmp_path, capsys, more, message):
-    assert call(folder, "select", "--out", tmp_path / "o.jsonl", "--num-landmarks", 10, *more) == 2
-    *_, last = capsys.readouterr().err.strip().splitlines()
+def test_errors_are_one_line(folder, tmp_path, call, more, message):
+    ran = call(folder, "select", "--out", tmp_path / "o.jsonl", "--num-landmarks", 10, *more)
+    assert ran.code == 2
+    *_, last = ran.err.strip().splitlines()
     assert last.startswith("error: ")
     assert message in last
     assert not (tmp_path / "o.jsonl").exists()
 
 
-def test_no_model(tmp_path, capsys):
-    (tmp_path / "pool.jsonl").write_text('{"text": "a"}\n')
-    (tmp_path / "dev.jsonl").write_text('{"text": "a"}\n')
-    assert call(tmp_path / ".." / "none", "report") == 2
-    main_arguments = ["influence", "report", "--model", str(tmp_path / "none"), "--train", str(tmp_path / "pool.jsonl")]
-    with pytest.raises(SystemExit):
-        main([*main_arguments, "--target", str(tmp_path / "dev.jsonl")])
-    assert "--model: expected the folder of a local model" in capsys.readouterr().err
+def test_no_model(tmp_path, thrifty):
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text('{"text": "a"}\n')
+    ran = thrifty("influence", "check", tmp_path / "none", "--data", rows, "--target", rows)
+    assert ran.code == 2
+    assert "model: expected the folder of a local model" in ran.err
 
 
 @pytest.mark.parametrize(
@@ -134,7 +135,7 @@ def test_the_published_teraflops():
 
 
 def test_the_adviser_is_told_both_sides():
-    facts = {"parameters": 7e9, "pool": 200_000, "tokens": 1000, "selected": 10_000}
+    facts = {"parameters": 7e9, "pool": 200_000, "sequence": 1000, "selected": 10_000}
     saved = cost.predict(Workload("language-model fine-tuning", facts))
     assert saved.total(Resource.EXAMPLES) == -190_000
     assert saved.total(Resource.FLOPS) < 0

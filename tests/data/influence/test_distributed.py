@@ -72,7 +72,7 @@ def test_accelerate_chooses_what_one_process_does(tmp_path):
 def test_the_command_writes_once_what_one_process_writes(tmp_path, launcher, method):
     folder = command_folder(tmp_path / "model")
     options = [
-        "influence", "select", "--model", folder, "--train", folder / "pool.jsonl", "--target", folder / "dev.jsonl",
+        "influence", "select", folder, "--data", folder / "pool.jsonl", "--target", folder / "dev.jsonl",
         "-k", 5, "--num-landmarks", 10, "--num-blocks", 1, "--warmup-steps", 2, "--method", method,
     ]  # fmt: skip
     done = launch(*launcher, "-m", "thrifty.cli", *options, "--out", tmp_path / "two.jsonl")

@@ -154,7 +154,7 @@ def test_more_blocks_than_there_are_is_said():
 
 
 def test_bad_settings():
-    with pytest.raises(ValueError, match="num_blocks: expected at least 1, got 0"):
+    with pytest.raises(ValueError, match="num_blocks: expected a whole number of at least 1, got 0"):
         JVPEmbedding(num_blocks=0)
     with pytest.raises(ValueError, match="pooling"):
         JVPEmbedding(pooling="mean")

@@ -10,12 +10,15 @@ from typing import Annotated
 
 import typer
 
-from thrifty._common.files import write_whole
+from thrifty._common.checks import one_of
+from thrifty._common.files import refuse_existing, write_whole
+from thrifty._common.options import Device, Force, Json, Seed
+from thrifty._common.runs import first_process
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode="markdown")
 
-Model = Annotated[Path, typer.Option(help="Folder of a local model with its tokenizer.")]
-Train = Annotated[Path, typer.Option(help="The pool: JSONL with text, prompt and completion, messages, or input_ids.")]
+Model = Annotated[Path, typer.Argument(help="Folder of a local model with its tokenizer.")]
+Data = Annotated[Path, typer.Option(help="The pool: JSONL with text, prompt and completion, messages, or input_ids.")]
 Target = Annotated[Path, typer.Option(help="A few examples of the task that counts, likewise.")]
 State = Annotated[
     Path | None,
@@ -25,11 +28,9 @@ Params = Annotated[str, typer.Option(help='"mlp-out", "all", or a regular expres
 Landmarks = Annotated[int, typer.Option("--num-landmarks", help="Examples that get a gradient of their own.", min=1)]
 Blocks = Annotated[int, typer.Option("--num-blocks", help="Blocks of the embedding.", min=1)]
 Tangents = Annotated[int, typer.Option("--num-tangents", help="Random directions of the embedding.", min=1)]
-Length = Annotated[int, typer.Option(help="Longer examples are cut.", min=2)]
-Batch = Annotated[int, typer.Option("--batch-size", help="Examples a pass.", min=1)]
+Length = Annotated[int, typer.Option("--length", help="Longer examples are cut.", min=2)]
+Batch = Annotated[int, typer.Option("--batch", help="Examples a pass.", min=1)]
 Store = Annotated[Path | None, typer.Option(help="Folder that keeps what was computed; a killed run goes on from it.")]
-Seed = Annotated[int, typer.Option(help="Every random choice follows from it.", min=0)]
-
 
 #: Ways to select, by the names of the option.
 METHODS = ("influence", "exact", "less", "rds+", "mid-perplexity", "random")
@@ -40,14 +41,14 @@ def _influence() -> None:
     """Choose fine-tuning examples by what training on them does to the loss of a few target examples.
 
     Under `accelerate launch` or `torchrun` the work is shared between the processes. The model is loaded in the
-    dtype it was saved in, onto this process's GPU where there is one.
+    dtype it was saved in, onto this process's GPU where there is one (`--device cpu`: not).
     """
 
 
 @app.command()
 def select(
     model: Model,
-    train: Train,
+    data: Data,
     target: Target,
     k: Annotated[int, typer.Option("-k", "--k", help="How many examples to choose.", min=1)],
     out: Annotated[Path, typer.Option(help="JSONL of the chosen rows, with influence_index, _score and _weight.")],
@@ -66,34 +67,34 @@ def select(
     method: Annotated[str, typer.Option(help=f"{', '.join(METHODS[:-1])} or {METHODS[-1]}.")] = "influence",
     warmup_steps: Annotated[int, typer.Option(help="Steps of the warm-up.", min=1)] = 20,
     lr: Annotated[float, typer.Option(help="Learning rate of the warm-up.")] = 2e-5,
-    max_length: Length = 2048,
-    batch_size: Batch = 8,
+    length: Length = 2048,
+    batch: Batch = 8,
     store: Store = None,
+    device: Device = "auto",
     seed: Seed = 0,
-    force: Annotated[bool, typer.Option("--force", help="Replace the output.")] = False,
+    force: Force = False,
 ) -> None:
     """Write the k examples of a pool that would lower the loss of the target most; the cost is printed first."""
-    if os.environ.get("RANK", "0") == "0" and out.exists() and not force:
-        raise FileExistsError(f"--out: {out} already exists; choose another path, or use --force to replace it")
+    if first_process():
+        refuse_existing(out, force)
     place = _first_there(out.parent)
     if out.is_dir() or not place.is_dir() or not os.access(place, os.W_OK):
         raise OSError(f"--out: {out} cannot be written: expected the path of a file, in a folder that may be written")
-    if method not in METHODS:
-        raise ValueError(f"--method: expected one of {', '.join(METHODS)}, got {method!r}")
+    one_of("--method", method, METHODS)
     from thrifty.data.influence.embeddings import JVPEmbedding
     from thrifty.data.influence.job import Job, say, summary
     from thrifty.data.influence.texts import read_rows
 
-    rows, aims = read_rows(train), read_rows(target)
+    rows, aims = read_rows(data), read_rows(target)
     if k > len(rows):
-        raise ValueError(f"-k: {train} has {len(rows)} examples, got {k}")
+        raise ValueError(f"-k: {data} has {len(rows)} examples, got {k}")
     groups = None
     if group_field is not None:
         if missing := [i for i, row in enumerate(aims) if group_field not in row]:
             raise ValueError(f"--group-field: row {missing[0]} of {target} has no field {group_field!r}")
         groups = [str(row[group_field]) for row in aims]
     embedding = JVPEmbedding(num_blocks=num_blocks, num_tangents=num_tangents, mode=mode)  # type: ignore[arg-type]
-    job = Job(model, rows, aims, max_length, batch_size, seed)
+    job = Job(model, rows, aims, length, batch, seed, device)
     job.announce(
         num_landmarks if method == "influence" else len(rows), num_blocks, num_tangents, mode, grad_dim, method
     )
@@ -111,7 +112,7 @@ def select(
         result = job.less(optimizer_state, warmup_steps, lr, k, groups, params)
     else:
         result = job.rival(method, k)
-    if job.is_main():
+    if first_process():
         lines = [
             json.dumps(
                 {**rows[i], "influence_index": int(i), "influence_score": float(s), "influence_weight": float(w)}
@@ -124,9 +125,9 @@ def select(
 
 
 @app.command()
-def report(
+def check(
     model: Model,
-    train: Train,
+    data: Data,
     target: Target,
     optimizer_state: State = None,
     params: Params = "mlp-out",
@@ -136,18 +137,19 @@ def report(
     num_tangents: Tangents = 2,
     warmup_steps: Annotated[int, typer.Option(help="Steps of the warm-up.", min=1)] = 20,
     lr: Annotated[float, typer.Option(help="Learning rate of the warm-up.")] = 2e-5,
-    max_length: Length = 2048,
-    batch_size: Batch = 8,
+    length: Length = 2048,
+    batch: Batch = 8,
     store: Store = None,
+    device: Device = "auto",
     seed: Seed = 0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Say whether propagated scores can be trusted on this pool, and what a selection would cost."""
     from thrifty.data.influence.embeddings import JVPEmbedding
     from thrifty.data.influence.job import Job
     from thrifty.data.influence.texts import read_rows
 
-    job = Job(model, read_rows(train), read_rows(target), max_length, batch_size, seed)
+    job = Job(model, read_rows(data), read_rows(target), length, batch, seed, device)
     cost = job.announce(num_landmarks + num_check, num_blocks, num_tangents, "forward_ad", 32768, "influence")
     embedding = JVPEmbedding(num_blocks=num_blocks, num_tangents=num_tangents)
     picker = job.picker(
@@ -160,7 +162,7 @@ def report(
         "propagation": {**asdict(quality), "verdict": quality.verdict}, "excluded": len(scored.excluded),
         "backward_passes": scored.backward_passes, "cost": cost,
     }  # fmt: skip
-    if job.is_main():
+    if first_process():
         typer.echo(json.dumps(found) if as_json else f"propagation is {quality.verdict} ({quality.how})")
 
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal
 
+from thrifty._common import settings as as_json
+from thrifty._common.checks import number, one_of, whole
 from thrifty.data.influence.embeddings import JVPEmbedding
 from thrifty.data.influence.parameters import ParamFilter
 
-SCHEMA = 1
+SCHEMA, VERSION = "thrifty.influence", 1
 
 
 @dataclass(frozen=True)
@@ -59,29 +60,26 @@ class InfluenceConfig:
 
     def __post_init__(self) -> None:
         for name in ("grad_dim", "num_landmarks", "batch_size"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}: expected at least 1, got {getattr(self, name)}")
-        if self.num_check < 0:
-            raise ValueError(f"num_check: expected at least 0, got {self.num_check}")
-        if not self.damp >= 0:  # NaN, too
-            raise ValueError(f"damp: expected at least 0, got {self.damp}")
+            whole(name, getattr(self, name))
+        whole("num_check", self.num_check, least=0)
+        number("damp", self.damp, "a number of at least 0", least=0)
         if self.bandwidth != "median" and not float(self.bandwidth) > 0:
             raise ValueError(f"bandwidth: expected 'median' or a number above 0, got {self.bandwidth}")
-        _one_of("projection", self.projection, ("srht", "rademacher", None))
-        _one_of("kernel", self.kernel, ("rbf", "linear"))
-        _one_of("order", self.order, (1, 2))
-        _one_of("hessian", self.hessian, ("exact", "ggn"))
+        one_of("projection", self.projection, ("srht", "rademacher", None))
+        one_of("kernel", self.kernel, ("rbf", "linear"))
+        one_of("order", self.order, (1, 2))
+        one_of("hessian", self.hessian, ("exact", "ggn"))
         if self.order == 2 and self.num_check:
             raise ValueError(
                 f"num_check: at order=2 the propagation is measured by leaving one landmark out; expected 0, got "
                 f"{self.num_check}"
             )
         if isinstance(self.landmarks, str):
-            _one_of("landmarks", self.landmarks, ("random", "kmeans++"))
+            one_of("landmarks", self.landmarks, ("random", "kmeans++"))
 
     def to_json(self) -> str:
         """Return it as JSON; what is a function or a list of indices is named, not kept."""
-        return json.dumps({"schema": SCHEMA, **self.settings()}, indent=1, sort_keys=True)
+        return as_json.dump(self.settings(), SCHEMA, VERSION, sort_keys=True)
 
     @classmethod
     def from_json(cls, text: str) -> InfluenceConfig:
@@ -90,11 +88,7 @@ class InfluenceConfig:
         Raises:
             ValueError: It is of another schema, has an unknown key, or named something that JSON does not carry.
         """
-        found = json.loads(text)
-        if not isinstance(found, dict) or found.pop("schema", None) != SCHEMA:
-            raise ValueError(f"config: expected schema {SCHEMA}")
-        if unknown := sorted(set(found) - {item.name for item in fields(cls)}):
-            raise ValueError(f"config: unknown keys {', '.join(unknown)}")
+        found = as_json.parse(text, SCHEMA, VERSION, known=[item.name for item in fields(cls)], name="config")
         embedding = found.pop("embedding", {})
         if not isinstance(embedding, dict):
             raise ValueError(f"config: expected the settings of the embedding, got {embedding!r}")
@@ -111,8 +105,3 @@ class InfluenceConfig:
         if not isinstance(self.landmarks, str):
             found["landmarks"] = "given"
         return found
-
-
-def _one_of(name: str, value: Any, known: tuple[Any, ...]) -> None:
-    if value not in known:
-        raise ValueError(f"{name}: expected one of {', '.join(map(repr, known))}, got {value!r}")

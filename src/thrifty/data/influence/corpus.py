@@ -17,6 +17,7 @@ from jaxtyping import Float
 from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
+from thrifty._common import settings
 from thrifty._common.extras import require
 from thrifty._common.files import write_whole
 from thrifty.data.influence.config import InfluenceConfig
@@ -29,7 +30,7 @@ from thrifty.data.influence.results import ScoreResult
 from thrifty.data.influence.sharding import by_index
 from thrifty.data.influence.stores import StaleStoreError
 
-SCHEMA = 1
+SCHEMA, VERSION = "thrifty.influence.scorer", 1
 
 
 class CorpusScorer:
@@ -90,14 +91,13 @@ class CorpusScorer:
             force=force,
         )
         about = {
-            "schema": SCHEMA,
             "model": self._digest,
             "kernel": fit.kernel,
             "bandwidth": fit.bandwidth,
             "damp": fit.damp,
             "config": json.loads(self.config.to_json()),
         }
-        write_whole(folder / "scorer.json", json.dumps(about, indent=1) + "\n", force=force)
+        write_whole(folder / "scorer.json", settings.dump(about, SCHEMA, VERSION), force=force)
         return folder
 
     @classmethod
@@ -108,11 +108,9 @@ class CorpusScorer:
             StaleStoreError: It was made with another model.
             ValueError: It is of another schema.
         """
-        folder = Path(folder)
-        about = json.loads((folder / "scorer.json").read_text())
-        if about.get("schema") != SCHEMA:
-            raise ValueError(f"folder: expected schema {SCHEMA} in {folder}, got {about.get('schema')!r}")
-        numbers = load_file(folder / "scorer.safetensors")
+        path = Path(folder) / "scorer.json"
+        about = settings.parse(path.read_text(), SCHEMA, VERSION, known=None, name=str(path))
+        numbers = load_file(path.with_suffix(".safetensors"))
         regression = KernelRidge(
             numbers["landmarks"], numbers["centre"], numbers["dual"], about["kernel"], about["bandwidth"],
             about["damp"], numbers["left_out"],

@@ -13,11 +13,11 @@ from __future__ import annotations
 
 from typing import Literal
 
-from thrifty._common.ledger import Entry, LedgerDelta, Resource, Workload
+from thrifty._common.ledger import Entry, LedgerDelta, Resource, Task, Workload
 
 Count = Literal["paper", "forward_ad", "finite_difference"]
 
-TASKS = ("language-model fine-tuning",)
+TASKS = (Task.LM_FINETUNING,)
 
 _SOURCE = "arXiv 2505.19051, cost analysis; the factor 1 + 2V is counted from forward-mode differentiation"
 
@@ -86,10 +86,10 @@ def predict(workload: Workload) -> LedgerDelta:
     """Predict what choosing ``selected`` of ``pool`` examples changes.
 
     Args:
-        workload: ``"language-model fine-tuning"`` with ``parameters``, ``pool`` (examples), ``tokens`` (of an example)
-            and ``selected``, and optionally ``layers`` (32), ``landmarks`` (4096), ``targets`` (100), ``epochs`` (2),
-            and ``selection``, what is done now: ``"none"`` (all examples are trained on, the default), ``"rds+"``,
-            ``"mid-perplexity"`` or ``"less"``.
+        workload: ``"language-model fine-tuning"`` with ``parameters``, ``pool`` (examples), ``sequence`` (tokens of
+            an example) and ``selected``, and optionally ``layers`` (32), ``landmarks`` (4096), ``targets`` (100),
+            ``epochs`` (2), and ``selection``, what is done now: ``"none"`` (all examples are trained on, the default),
+            ``"rds+"``, ``"mid-perplexity"`` or ``"less"``.
 
     Returns:
         FLOPs, labelled examples and bytes of stores, as changes.
@@ -98,14 +98,14 @@ def predict(workload: Workload) -> LedgerDelta:
         ValueError: A fact is missing or unknown.
 
     Example:
-        >>> facts = {"parameters": 7e9, "pool": 200_000, "tokens": 2048, "selected": 10_000}
+        >>> facts = {"parameters": 7e9, "pool": 200_000, "sequence": 2048, "selected": 10_000}
         >>> predict(Workload("language-model fine-tuning", facts)).total(Resource.EXAMPLES)
         -190000
     """
     if workload.task not in TASKS:
         return LedgerDelta.not_applicable(f"it selects examples to fine-tune language models on, not {workload.task}")
     N, n = workload.number("parameters"), workload.number("pool")
-    tokens, k = workload.number("tokens"), workload.number("selected")
+    tokens, k = workload.number("sequence"), workload.number("selected")
     if not 0 < k < n:
         return LedgerDelta.not_applicable(f"there is nothing to select: {k:g} of {n:g} examples")
     layers, epochs = workload.number("layers", 32), workload.number("epochs", 2)
@@ -124,7 +124,7 @@ def predict(workload: Workload) -> LedgerDelta:
         Entry(
             Resource.FLOPS,
             tokens * (ours - spent[str(now)]),
-            "tokens · (5·(4/layers)·2·parameters·pool + 6·parameters·(landmarks + targets) − what is spent now)",
+            "sequence · (5·(4/layers)·2·parameters·pool + 6·parameters·(landmarks + targets) − what is spent now)",
             _SOURCE,
         ),
         Entry(

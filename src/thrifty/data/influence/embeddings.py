@@ -18,6 +18,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.func import functional_call, jvp, vmap
 
+from thrifty._common.checks import one_of, whole
 from thrifty.data.influence.examples import Batch
 from thrifty.data.influence.losses import Forward, to_device
 from thrifty.data.influence.parameters import backbone, block_list
@@ -65,11 +66,9 @@ class JVPEmbedding:
 
     def __post_init__(self) -> None:
         for name in ("num_blocks", "num_tangents", "dim"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}: expected at least 1, got {getattr(self, name)}")
-        for name, known in (("pooling", ("weighted_mean", "last")), ("mode", ("forward_ad", "finite_difference"))):
-            if getattr(self, name) not in known:
-                raise ValueError(f"{name}: expected one of {', '.join(known)}, got {getattr(self, name)!r}")
+            whole(name, getattr(self, name))
+        one_of("pooling", self.pooling, ("weighted_mean", "last"))
+        one_of("mode", self.mode, ("forward_ad", "finite_difference"))
 
     def settings(self) -> dict[str, Any]:
         """Return what a store is keyed by."""

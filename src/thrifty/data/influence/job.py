@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import torch
 import typer
-from torch import cuda
 from torch import distributed as dist
 
 from thrifty._common.extras import require
+from thrifty._common.runs import device_of, first_process, world
 from thrifty.data.influence import cost
 from thrifty.data.influence.less import Checkpoint, less_selection
 from thrifty.data.influence.rivals import (
@@ -27,21 +27,24 @@ from thrifty.data.influence.warmup import load_trainer_optimizer, warm_up
 class Job:
     """One command's model and data, in this process."""
 
-    def __init__(self, model: Path, rows: list[Any], aims: list[Any], length: int, batch: int, seed: int) -> None:
+    def __init__(
+        self, model: Path, rows: list[Any], aims: list[Any], length: int, batch: int, seed: int, device: str
+    ) -> None:
         if not model.is_dir():
-            raise FileNotFoundError(f"--model: expected the folder of a local model, got {model}")
+            raise FileNotFoundError(f"model: expected the folder of a local model, got {model}")
         transformers = require("transformers", extra="llm")
         transformers.utils.logging.disable_progress_bar()
         self._folder, self._batch, self._seed = model, batch, seed
-        self._join()
+        place = device_of(device)
+        _join(place)
         self.model = transformers.AutoModelForCausalLM.from_pretrained(model, local_files_only=True).eval()
-        self.model.to(self._device())
+        self.model.to(place)
         tokenizer = transformers.AutoTokenizer.from_pretrained(model, local_files_only=True)
         self.pool = tokenize_examples(rows, tokenizer, max_length=length)
         self.target = tokenize_examples(aims, tokenizer, max_length=length)
-        for option, found in (("--train", self.pool), ("--target", self.target)):
+        for option, found in (("--data", self.pool), ("--target", self.target)):
             if not any(label != -100 for row in found for label in row.get("labels", row["input_ids"])[1:]):
-                raise ValueError(f"--max-length: cut to {length} tokens, no example of {option} has one to learn from")
+                raise ValueError(f"--length: cut to {length} tokens, no example of {option} has one to learn from")
 
     def announce(
         self, landmarks: int, blocks: int, tangents: int, mode: str, grad_dim: int, method: str
@@ -63,7 +66,7 @@ class Job:
             spent, passes = share * exact, 0 if method in {"random", "rds+", "mid-perplexity"} else n + m
         stored = cost.store_bytes(n, min(landmarks, n), m, gradient=grad_dim)
         found = {"flops": spent, "flops_exact": exact, "backward_passes": passes, "store_bytes": sum(stored.values())}
-        if self.is_main():
+        if first_process():
             say(
                 f"{n} examples of {tokens:.0f} tokens, {m} targets: about {spent:.2g} FLOPs "
                 f"({spent / exact:.0%} of exact gradients), {passes} backward passes instead of {n + m} (and one a "
@@ -78,7 +81,7 @@ class Job:
         model, optimizer = self._start(state, steps, lr)
         return InfluenceDistillation(
             model, optimizer, params=params, batch_size=self._batch, seed=self._seed,
-            progress=progress(self.is_main()), **settings,
+            progress=progress(first_process()), **settings,
         )  # fmt: skip
 
     def less(self, state: Path | None, steps: int, lr: float, k: int, groups: list[str] | None, params: str) -> Any:
@@ -103,17 +106,14 @@ class Job:
             return rds_plus_selection(self.model, self.pool, self.target, k, batch_size=self._batch)
         return mid_perplexity_selection(self.model, self.pool, k, batch_size=self._batch)
 
-    def is_main(self) -> bool:
-        """Tell whether this process is the one that writes."""
-        return os.environ.get("RANK", "0") == "0"
 
-    def _join(self) -> None:
-        """Join the processes of ``torchrun`` or ``accelerate launch``."""
-        if int(os.environ.get("WORLD_SIZE", "1")) > 1 and not dist.is_initialized():
-            dist.init_process_group("nccl" if cuda.is_available() else "gloo")
-
-    def _device(self) -> str:
-        return f"cuda:{int(os.environ.get('LOCAL_RANK', '0'))}" if cuda.is_available() else "cpu"
+def _join(device: str) -> None:
+    """Join the processes of ``torchrun`` or ``accelerate launch``."""
+    if world()[1] == 1 or dist.is_initialized():
+        return
+    if device.startswith("cuda"):
+        torch.cuda.set_device(device)  # sums over the processes pass through the current one
+    dist.init_process_group("nccl" if device.startswith("cuda") else "gloo")
 
 
 def progress(shown: bool) -> Callable[[int, int, str], object] | None:

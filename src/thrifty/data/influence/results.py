@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,11 +13,12 @@ from jaxtyping import Float, Int
 from safetensors.torch import load_file, save
 from torch import Tensor
 
-from thrifty._common.files import write_whole
+from thrifty._common import settings
+from thrifty._common.files import refuse_existing, write_whole
 from thrifty.data.influence.regression import FitReport, KernelRidge
 from thrifty.data.influence.weights import Quadratic
 
-SCHEMA = 1
+SCHEMA, VERSION = "thrifty.influence.selection", 1
 
 
 @dataclass(frozen=True)
@@ -84,39 +84,41 @@ class SelectionResult:
             FileExistsError: There is a result already, and ``force`` is False.
         """
         folder = Path(folder)
-        if (folder / "selection.json").exists() and not force:
-            raise FileExistsError(f"folder: {folder} holds a selection already; choose another, or use force=True")
+        refuse_existing(folder / "selection.json", force)
         numbers = {
             "indices": torch.from_numpy(np.ascontiguousarray(self.indices, dtype=np.int64)),
             "weights": torch.from_numpy(np.ascontiguousarray(self.weights, dtype=np.float32)),
             "scores": torch.from_numpy(np.ascontiguousarray(self.scores, dtype=np.float32)),
         }
         write_whole(folder / "selection.safetensors", save(numbers), force=force)
-        text = json.dumps({"schema": SCHEMA, "method": self.method, "report": self.report}, indent=1)
-        write_whole(folder / "selection.json", text + "\n", force=force)
+        text = settings.dump({"method": self.method, "report": self.report}, SCHEMA, VERSION)
+        write_whole(folder / "selection.json", text, force=force)
         return folder
 
+    @classmethod
+    def load(cls, folder: str | os.PathLike[str]) -> SelectionResult:
+        """Read what :meth:`save` wrote.
 
-def load_result(folder: str | os.PathLike[str]) -> SelectionResult:
-    """Read what :meth:`SelectionResult.save` wrote.
+        Raises:
+            ValueError: It is of another schema, or the numbers do not fit together.
+            OSError: There is none.
 
-    Raises:
-        ValueError: It is of another schema, or the numbers do not fit together.
-        OSError: There is none.
+        Example:
+            >>> import tempfile
+            >>> result = SelectionResult(np.array([4, 2]), np.array([1.5, 0.5]), np.array([0.9, 0.3]))
+            >>> with tempfile.TemporaryDirectory() as folder:
+            ...     SelectionResult.load(result.save(folder)).indices
+            array([4, 2])
+        """
+        path = Path(folder) / "selection.json"
+        keys = ("method", "report")
+        found = settings.parse(path.read_text(), SCHEMA, VERSION, known=keys, needed=keys, name=str(path))
+        numbers = load_file(path.with_suffix(".safetensors"))
+        if len({len(value) for value in numbers.values()}) != 1 or set(numbers) != {"indices", "weights", "scores"}:
+            raise ValueError(f"folder: the numbers in {folder} do not fit together")
+        indices, weights, scores = (numbers[name].numpy() for name in ("indices", "weights", "scores"))
+        return cls(indices, weights, scores, **found)
 
-    Example:
-        >>> import tempfile
-        >>> result = SelectionResult(np.array([4, 2]), np.array([1.5, 0.5]), np.array([0.9, 0.3]))
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     load_result(result.save(folder)).indices
-        array([4, 2])
-    """
-    folder = Path(folder)
-    found = json.loads((folder / "selection.json").read_text())
-    if not isinstance(found, dict) or found.get("schema") != SCHEMA:
-        raise ValueError(f"folder: expected a selection of schema {SCHEMA} in {folder}, got {str(found)[:60]}")
-    numbers = load_file(folder / "selection.safetensors")
-    if len({len(value) for value in numbers.values()}) != 1 or set(numbers) != {"indices", "weights", "scores"}:
-        raise ValueError(f"folder: the numbers in {folder} do not fit together")
-    indices, weights, scores = (numbers[name].numpy() for name in ("indices", "weights", "scores"))
-    return SelectionResult(indices, weights, scores, found["method"], found["report"])
+
+#: Read what :meth:`SelectionResult.save` wrote.
+load_result = SelectionResult.load
