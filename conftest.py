@@ -9,11 +9,15 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
+import typer
 from sybil import Example, Sybil
 from sybil.document import PythonDocStringDocument
 from sybil.parsers.doctest import DocTestParser
 from sybil.parsers.markdown import CodeBlockParser, PythonCodeBlockParser, SkipParser
+
+from thrifty import cli
 
 BIN = Path(sys.executable).parent
 
@@ -27,6 +31,21 @@ def run_console(example: Example) -> None:
         words = shlex.split(line[2:], comments=True)
         done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
         assert done.returncode == 0, f"{line}\n{done.stdout}{done.stderr}"
+
+
+def parse_commands(example: Example) -> None:
+    """Hold every ``thrifty`` command against the real command line: its verbs and options exist. Nothing is run."""
+    text = example.parsed.replace("\\\n", " ")
+    commands = [shlex.split(line, comments=True) for line in text.splitlines() if "thrifty " in line]
+    assert commands, "a full-scale block has lines that run thrifty"
+    for words in commands:
+        rest = words[words.index("thrifty") + 1 :]
+        command: Any = typer.main.get_command(cli.app)
+        while hasattr(command, "get_command"):
+            found = command.get_command(command.context_class(command), rest[0])
+            assert found is not None, f"{' '.join(words)}: there is no {rest[0]!r}"
+            command, rest = found, rest[1:]
+        command.make_parser(command.context_class(command)).parse_args(list(rest))
 
 
 def enter_scratch_folder(namespace: dict) -> None:
@@ -43,7 +62,12 @@ def leave_scratch_folder(namespace: dict) -> None:
 
 
 documents = Sybil(
-    parsers=[PythonCodeBlockParser(), CodeBlockParser("console", run_console), SkipParser()],
+    parsers=[
+        PythonCodeBlockParser(),
+        CodeBlockParser("console", run_console),
+        CodeBlockParser("full-scale", parse_commands),
+        SkipParser(),
+    ],
     patterns=["README.md", "CONTRIBUTING.md"],
     setup=enter_scratch_folder,
     teardown=leave_scratch_folder,

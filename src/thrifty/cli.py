@@ -23,9 +23,15 @@ class _Deferred(TyperGroup):
         self._method = method
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
-        """Load the method's typer app, and go on with it."""
-        app = import_module(f"{self._method.package}.cli").app
-        return typer.main.get_command(app).make_context(info_name, args, parent=parent, **extra)
+        """Go on with the method's own command."""
+        return self._load().make_context(info_name, args, parent=parent, **extra)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Return one of the method's verbs."""
+        return self._load().get_command(ctx, cmd_name)
+
+    def _load(self) -> Any:
+        return typer.main.get_command(import_module(f"{self._method.package}.cli").app)
 
 
 class LazyGroup(TyperGroup):

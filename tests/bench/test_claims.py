@@ -67,6 +67,7 @@ def test_an_error_that_should_be_nothing_gates_alone():
         (lambda: Gate("loss", margin=-0.1), "margin: expected at least 0, got -0.1"),
         (lambda: Target("!=", 1.0), "op: expected one of <, <=, >=, ==, got '!='"),
         (lambda: Claim("none", "Nobody.", "quality", "ratio", ()), "'none' names no contender"),
+        (lambda: Claim("fast", "Fast.", "speed", "ratio", ("ours",)), "'fast': about: expected one of FLOPs, "),
         (lambda: Evidence([COST, COST], "full"), "two have the same id among half, half"),
     ],
 )

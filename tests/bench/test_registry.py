@@ -15,6 +15,10 @@ from thrifty.bench import environment, registry
 from thrifty.bench.carried import CARRIED
 
 ROOT = Path(__file__).parents[2]
+SECTIONS = [
+    "What it saves, and for whom", "Switch it on", "What it costs", "Published result", "Measured result",
+    "When not to use it", "Where we depart from the paper or its code, and why", "Maturity", "Citation",
+]  # fmt: skip
 each_method = pytest.mark.parametrize("method", registry.METHODS, ids=lambda method: method.name)
 
 
@@ -35,6 +39,15 @@ def test_everything_a_method_names_is_there(method):
     assert set(method.extras) <= set(environment.extras()), "new in pyproject.toml? install again (`make .venv/made`)"
     assert (folder / "README.md").exists()
     assert re.match(r"@\w+\{\w+,", method.citation)
+
+
+@each_method
+def test_the_card_has_its_sections_and_no_snippet_that_nobody_runs(method):
+    card = Path(import_module(method.package).__file__).with_name("README.md").read_text()
+    outside = re.sub(r"^```.*?^```", "", card, flags=re.MULTILINE | re.DOTALL)
+    assert re.findall(r"^## (.*)$", outside, re.MULTILINE) == SECTIONS
+    fences = re.findall(r"^```([^\n`]*)\n.*?^```$", card, re.MULTILINE | re.DOTALL)
+    assert set(fences) <= {"python", "console", "full-scale"}
 
 
 @each_method

@@ -11,7 +11,7 @@ import operator
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from scipy import special
 
@@ -19,7 +19,10 @@ Mode = Literal["quick", "full"]
 Status = Literal["holds", "falls short", "cheaper but worse", "reported", "cannot show"]
 
 #: A claim about one of these may not be bought with quality, so it needs a gate.
-COSTS = frozenset({"time", "memory", "bytes", "steps", "parameters"})
+Cost = Literal["time", "memory", "bytes", "steps", "parameters", "FLOPs", "backward passes"]
+#: What else can be claimed: how good it is, that two ways agree, how it grows, that accounts add up, why it works.
+Property = Literal["quality", "exactness", "scaling", "accounting", "mechanism"]
+COSTS, PROPERTIES = frozenset(get_args(Cost)), frozenset(get_args(Property))
 
 _COMPARE = {"<": operator.lt, "<=": operator.le, ">=": operator.ge, "==": operator.eq}
 
@@ -192,7 +195,7 @@ class Claim:
     Args:
         id: Short, stable, hyphenated.
         text: The sentence, readable on its own.
-        about: The resource or property; those in :data:`COSTS` need a gate.
+        about: The resource or property; a cost with a target needs a gate.
         unit: Unit of the measured number.
         contenders: Ours first, then whom it is measured against.
         target: What would make it hold; ``None`` for a finding that is only reported.
@@ -201,12 +204,12 @@ class Claim:
         budget: The mode that it needs: a ``"full"`` claim is listed in quick mode as *cannot show*.
 
     Raises:
-        ValueError: It is about a cost, has a target and names no gate; or it names no contender.
+        ValueError: It is about a cost, has a target and names no gate; it names no contender; or ``about`` is unknown.
     """
 
     id: str
     text: str
-    about: str
+    about: Cost | Property
     unit: str
     contenders: tuple[str, ...]
     target: Target | None = None
@@ -215,6 +218,9 @@ class Claim:
     budget: Mode = "quick"
 
     def __post_init__(self) -> None:
+        if self.about not in COSTS | PROPERTIES:
+            known = ", ".join(sorted(COSTS | PROPERTIES))
+            raise ValueError(f"claim {self.id!r}: about: expected one of {known}, got {self.about!r}")
         if not self.contenders:
             raise ValueError(f"claim {self.id!r} names no contender")
         if self.about in COSTS and self.target is not None and self.gate is None:

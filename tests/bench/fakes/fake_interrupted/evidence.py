@@ -3,7 +3,7 @@ from pathlib import Path
 
 from thrifty.bench.claims import Claim, Measurement
 
-CLAIMS = (Claim("computed", "How many seeds were computed in this run.", "seeds", "seeds", ("ours",)),)
+CLAIMS = (Claim("computed", "How many seeds were computed in this run.", "accounting", "seeds", ("ours",)),)
 
 
 def run(ctx):

@@ -8,7 +8,7 @@ CLAIMS = (
     Claim("must-hold", "Ours takes half the bytes.", "bytes", "ratio", PAIR, Target("<=", 0.6), ERROR),
     Claim("must-fall-short", "Ours takes a tenth.", "bytes", "ratio", PAIR, Target("<=", 0.1), ERROR),
     Claim("cheaper-but-worse", "Half, at a price.", "bytes", "ratio", PAIR, Target("<=", 0.6), ERROR),
-    Claim("only-reported", "The error.", "error", "error", PAIR),
+    Claim("only-reported", "The error.", "quality", "error", PAIR),
     Claim("needs-full", "At scale.", "quality", "ratio", PAIR, Target("<=", 1.0), budget="full"),
     Claim("no-hardware", "On a GPU.", "quality", "ratio", PAIR, Target("<=", 1.0)),
 )

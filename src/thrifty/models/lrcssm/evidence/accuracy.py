@@ -7,7 +7,7 @@ import statistics
 from pathlib import Path
 
 from thrifty.bench import isolated
-from thrifty.bench.claims import Measurement
+from thrifty.bench.claims import Measurement, pooled_deviation
 from thrifty.bench.context import Context
 from thrifty.bench.evidence import Evidence
 from thrifty.models.lrcssm.evidence import forecasting
@@ -38,27 +38,21 @@ def show(ctx: Context, evidence: Evidence) -> Gates:
     if ctx.full:
         _measure(evidence, found)
         _transform(ctx, evidence, found, list(sets))
-        if ctx.remaining() > 280:
+        if not ctx.late(evidence, needs=280):
             _train(ctx, evidence, LONG, LONG_SETS)
-        if ctx.remaining() > 200:
+        if not ctx.late(evidence, "forecasting", needs=200):
             forecasting.show(ctx, evidence)
         _shared(ctx, evidence)
     gates: Gates = {}
     for rival in ("nn.GRU", "LRU"):
         if {"LrcSSM", rival} <= set(found):
-            ours, theirs = over_sets(found["LrcSSM"]), over_sets(found[rival])
-            gates[rival] = ([statistics.mean(ours)], [statistics.mean(theirs) - deviation(ours, theirs)])
+            gates[rival] = (over_sets(found["LrcSSM"]), over_sets(found[rival]))
     return gates
 
 
 def over_sets(accuracies: list[list[float]]) -> list[float]:
     """Return the mean over sets, a seed."""
     return [statistics.mean(of_seed) for of_seed in zip(*accuracies, strict=True)]
-
-
-def deviation(ours: list[float], theirs: list[float]) -> float:
-    """Return the pooled standard deviation over seeds of two contenders."""
-    return float(((statistics.variance(ours) + statistics.variance(theirs)) / 2) ** 0.5)
 
 
 def _train(ctx: Context, evidence: Evidence, names: tuple[str, ...], sets: dict[str, int]) -> Found:
@@ -113,7 +107,7 @@ def _measure(evidence: Evidence, found: Found) -> None:
 
 def _gap(ours: list[float], theirs: list[float]) -> Measurement:
     gap = statistics.mean(ours) - statistics.mean(theirs)
-    sd = deviation(ours, theirs)
+    sd = pooled_deviation(ours, theirs)
     return Measurement.of(gap / sd if sd > 0 else (0.0 if gap == 0 else 1e3 * gap), "sd")
 
 
@@ -123,7 +117,6 @@ def _transform(ctx: Context, evidence: Evidence, found: Found, sets: list[str]) 
     ctx.progress(0, 1, "MultiRocketHydra")
     scores = ctx.attempt(evidence, "MultiRocketHydra", ctx.once, "MultiRocketHydra", ctx.seed, _call, target, sets)
     if scores is None:
-        evidence.cannot_show("vs-transform", "MultiRocketHydra did not run here; its row says why")
         return
     for kind, value in scores.items():
         evidence.row("MultiRocketHydra", {"accuracy": Measurement.of(value, "%")}, workload=_label(kind, EPOCHS[kind]))

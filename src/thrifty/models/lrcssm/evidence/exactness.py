@@ -40,13 +40,13 @@ def show(ctx: Context, evidence: Evidence) -> float:
         evidence.row(
             label,
             {
-                "states differ by": Measurement.of(states, "difference"),
-                "gradients differ by": Measurement.of(gradients, "difference"),
+                "states differ by": Measurement.of(states, "relative"),
+                "gradients differ by": Measurement.of(gradients, "relative"),
                 "Newton iterations": Measurement.of(n_iter, "iterations"),
             },
             workload=f"exactness, float64, T = {T}, D = {D}",
         )
-    evidence.measured("exact", Measurement.of(worst, "difference"))
+    evidence.measured("exact", Measurement.of(worst, "relative"))
     return _single(ctx.seed)
 
 

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from thrifty.bench.claims import Measurement
 from thrifty.bench.context import Context
-from thrifty.bench.evidence import Evidence, Plot, Series
+from thrifty.bench.evidence import Evidence
 from thrifty.models.lrcssm import LRCCell
 from thrifty.models.lrcssm.inputs import blend
 from thrifty.models.lrcssm.scans.affine import shifted
@@ -22,7 +22,7 @@ T, D, N = 200, 64, 8
 def show(ctx: Context, evidence: Evidence) -> None:
     """Record both claims."""
     worst = growth = 0.0
-    series = []
+    curves = {}
     for label, rho in (("raw", None), ("certified, ρ = 0.99", 0.99), ("certified, ρ = 1", 1.0)):
         for factor in FACTORS:
             ctx.progress(FACTORS.index(factor), len(FACTORS), f"stability: {label}")
@@ -39,16 +39,16 @@ def show(ctx: Context, evidence: Evidence) -> None:
                 worst = max(worst, largest / rho)
                 growth = max(growth, float(norms.max() / norms[-1]))
             if factor in {1, 120}:
-                series.append(_series(f"{label}, × {factor}", norms))
+                curves[f"{label}, × {factor}"] = _by_lag(norms)
     for factor in FACTORS:
         norms = _gru_norms(factor, ctx.seed)
         metrics = {"gradient over 200 steps": Measurement.of(float(norms[0] / norms[-1]), "ratio")}
         evidence.row("nn.GRU", metrics, workload=f"weights × {factor}")
         if factor in {1, 120}:
-            series.append(_series(f"nn.GRU, × {factor}", norms))
+            curves[f"nn.GRU, × {factor}"] = _by_lag(norms)
     evidence.measured("stability", Measurement.of(worst, "ratio"))
     evidence.measured("gradient-norms", Measurement.of(growth, "ratio"))
-    evidence.plot(Plot("Gradient by lag", "line", "lag", "norm", tuple(series), log_y=True))
+    evidence.curves("Gradient by lag", "lag", "norm", curves, log_y=True)
 
 
 @torch.no_grad()
@@ -92,7 +92,7 @@ def _gru_norms(factor: float, seed: int) -> Tensor:
     return torch.stack([state.grad.norm() for state in states if state.grad is not None])
 
 
-def _series(label: str, norms: Tensor) -> Series:
+def _by_lag(norms: Tensor) -> tuple[range, list[float]]:
     """A gradient that has vanished is drawn at the bottom of the logarithm's scale."""
     lags = range(0, T, 10)
-    return Series(label, tuple(map(float, lags)), tuple(max(float(norms[-1 - lag]), 1e-30) for lag in lags))
+    return lags, [max(float(norms[-1 - lag]), 1e-30) for lag in lags]

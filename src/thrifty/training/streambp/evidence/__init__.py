@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 
-from thrifty.bench.claims import Claim, Gate, Mode, Target
+from thrifty.bench.claims import Claim, Cost, Gate, Mode, Target
 from thrifty.bench.context import Context
 from thrifty.bench.evidence import Evidence
 from thrifty.bench.timing import threads
@@ -24,7 +24,7 @@ def _at_most(limit: float) -> Target:
     return Target("<=", limit)
 
 
-def _cost(id_: str, text: str, about: str, rival: str, target: Target | None, budget: Mode = "quick") -> Claim:
+def _cost(id_: str, text: str, about: Cost, rival: str, target: Target | None, budget: Mode = "quick") -> Claim:
     return Claim(id_, text, about, "ratio", (OURS, rival), target, EXACT, budget=budget)
 
 
