@@ -30,15 +30,22 @@ def test_one_target_is_the_top_and_everything_is_a_permutation():
     assert sorted(round_robin(many, 40)) == list(range(40))
 
 
-def test_rounds_agree_with_the_definition():
-    scores = np.random.default_rng(3).integers(0, 9, (60, 4)).astype(float)  # with ties
-    order, left, expected = np.random.default_rng(5), set(range(60)), []
-    while len(expected) < 45:
+@pytest.mark.parametrize(
+    ("n", "k", "alike"),
+    [(60, 45, False), (400, 60, False), (400, 200, True)],
+    ids=["columns sorted whole", "only the heads of columns", "heads run dry"],
+)
+def test_rounds_agree_with_the_definition(n, k, alike):
+    scores = np.random.default_rng(3).integers(0, n // 6, (n, 4)).astype(float)  # with ties
+    if alike:
+        scores[:] = scores[:, :1]  # every column then goes down as far as row k
+    order, left, expected = np.random.default_rng(5), set(range(n)), []
+    while len(expected) < k:
         for t in order.permutation(4):
             best = max(left, key=lambda i, t=t: (scores[i, t], -i))
             left.remove(best)
             expected.append(best)
-    assert round_robin(scores, 45, seed=5).tolist() == expected[:45]
+    assert round_robin(scores, k, seed=5).tolist() == expected[:k]
 
 
 def test_the_fixed_order_and_what_may_not_be_chosen():
