@@ -97,6 +97,16 @@ def test_linear_in_the_tangent():
     assert torch.allclose(mixed, 2 * first - second, rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.parametrize("make", [llama, gpt2])
+def test_embeddings_are_nudged_only_where_asked(make):
+    network = truncated(backbone(make()), 2, eager=True)
+    every = {name for name, _ in network.named_parameters()}
+    tables = {name for name in every if name in {"embed_tokens.weight", "wte.weight", "wpe.weight"}}
+    assert tables
+    assert set(tangents(network, JVPEmbedding(), 0)) == every - tables
+    assert set(tangents(network, JVPEmbedding(perturb_embeddings=True), 0)) == every
+
+
 def test_long_embeddings_are_projected_and_seeds_count():
     model, rows = llama(), pool(4)
     assert embed(model, rows, num_tangents=4).shape == (4, 128)

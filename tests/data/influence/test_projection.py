@@ -38,6 +38,17 @@ def test_lengths_and_inner_products_are_unbiased(kind, blocks, monkeypatch):
     assert abs(float(inner.mean() - x[0] @ x[1])) < 4 * float(inner.std()) / 1500**0.5
 
 
+@pytest.mark.parametrize("blocks", [False, True])
+def test_no_vector_is_lost_between_the_kept_coordinates(blocks, monkeypatch):
+    if blocks:
+        monkeypatch.setattr(module, "WHOLE", 64)
+        monkeypatch.setattr(module, "BLOCK", 64)
+    flat = torch.ones(1, 256)  # one entry of its Walsh-Hadamard transform holds all of it, were it not for the signs
+    lengths = torch.cat([Projection(256, 64, "srht", seed)(flat).square().sum(1) for seed in range(100)]) / 256
+    assert 0.3 < lengths.min()
+    assert lengths.max() < 3
+
+
 def test_the_same_seed_is_the_same_map_and_rows_do_not_mix():
     x = torch.randn(5, 200, generator=torch.Generator().manual_seed(0))
     for kind in ("srht", "rademacher"):
