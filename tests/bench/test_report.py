@@ -31,7 +31,7 @@ CLAIMS = [
         target=Target("<=", 50),
         gate=Gate("test error", 0.02),
     ),
-    Claim("big", "Runs on a million rows.", "scale", "rows", ("Search",), budget="full"),
+    Claim("big", "Runs on a million rows.", "scaling", "rows", ("Search",), budget="full"),
 ]
 VOID = {"meta", "link", "input", "br"}
 

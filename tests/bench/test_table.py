@@ -28,7 +28,7 @@ CLAIMS = [
         target=Target("<=", 0.5),
         gate=Gate("test error", 0.02),
     ),
-    Claim("big", "Runs on a million rows.", "scale", "rows", ("Search",), budget="full"),
+    Claim("big", "Runs on a million rows.", "scaling", "rows", ("Search",), budget="full"),
 ]
 
 
