@@ -103,6 +103,13 @@ def test_the_readme_holds_the_table():
     assert held, "put what `thrifty list --markdown` prints into README.md"
 
 
+@each_method
+def test_the_readme_says_what_to_install(method):
+    extras = f'".[{",".join(method.extras)}]"' if method.extras else "."
+    (line,) = re.findall(rf"^pip install {re.escape(extras)} +# (.*)$", (ROOT / "README.md").read_text(), re.MULTILINE)
+    assert method.name in re.findall(r"[\w-]+", line)
+
+
 def test_methods_are_found_by_whatever_they_are_called():
     for words in ("trees", "DTLS", "2510.12726", "lens parameterized", "decision tree", "scikit"):
         assert "trees" in [method.name for method in registry.find(words)], words
