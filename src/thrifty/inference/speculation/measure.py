@@ -190,13 +190,14 @@ def _primed(model: Any, ids: Tensor, context: int, capacity: int) -> Reader:
     reader = Reader(model, capacity)
     if context:
         places = torch.arange(context, device=ids.device).expand(len(ids), context)
-        reader.read(ids[:, :context], places, context, keep=1)
+        reader.read(ids[:, :context], places, context, keep=1, together=0)
     return reader
 
 
 def _pass(reader: Reader, ids: Tensor, context: int, width: int) -> Callable[[], object]:
     places = torch.arange(context, context + width, device=ids.device).expand(len(ids), width)
-    return lambda: reader.read(ids[:, context : context + width], places, context + width, keep=width)
+    tokens = ids[:, context : context + width]
+    return lambda: reader.read(tokens, places, context + width, keep=width, together=context)
 
 
 def _time(

@@ -69,13 +69,18 @@ class Batch:
         """Rows that are not done."""
         return len(self.rows)
 
+    @property
+    def _level(self) -> bool:
+        """Whether all rows are equally long."""
+        return bool(self.lengths.min() == self.lengths.max())
+
     def prefill(self, *, draft: bool) -> None:
         """Read the prompts but for their last tokens, which the first round reads."""
         width = int(self.lengths.max()) - 1
         if width:
             places = torch.arange(width, device=self.device).expand(self.size, width)
             for reader in (self.target, self.draft) if draft else (self.target,):
-                reader.read(self.ids[:, :width], places, width, keep=1)
+                reader.read(self.ids[:, :width], places, width, keep=1, together=0)
         self.known = self.lengths - 1 if draft else np.zeros_like(self.lengths)
 
     def propose(self, gamma: int) -> tuple[Int[Tensor, "batch gamma"], Float[Tensor, "batch gamma vocab"] | None]:
@@ -83,13 +88,14 @@ class Batch:
         if gamma == 0:
             return self.ids.new_zeros(self.size, 0), None
         drafts, drawn_from = [], []
-        tokens, places = window(self.ids, self.length, int((self.lengths - self.known).max()))
-        longest = int(self.lengths.max())
+        behind, longest = int((self.lengths - self.known).max()), int(self.lengths.max())
+        tokens, places = window(self.ids, self.length, behind)
+        start = longest - behind if self._level and behind <= longest else None
         vocabulary, readable = self.target.config.vocab_size, self.draft.config.vocab_size
         for step in range(gamma):
             if readable < vocabulary:  # padding of the target's head; reading something else costs acceptance at most
                 tokens = tokens.clamp(max=readable - 1)
-            logits = self.draft.read(tokens, places, longest + step, keep=1)[:, -1, :vocabulary]
+            logits = self.draft.read(tokens, places, longest + step, keep=1, together=start)[:, -1, :vocabulary]
             if self.probabilities is None:
                 tokens = logits.argmax(-1, keepdim=True)
             else:
@@ -98,6 +104,7 @@ class Batch:
                 tokens = torch.multinomial(q, 1, generator=self.generator)
             drafts.append(tokens)
             places = (self.length + step)[:, None]
+            start = longest + step if self._level else None
         self.known = self.lengths + gamma - 1
         return torch.cat(drafts, dim=1), torch.stack(drawn_from, dim=1) if drawn_from else None
 
@@ -107,7 +114,9 @@ class Batch:
         width = drafts.shape[1] + 1
         places = place + torch.arange(width, device=self.device)
         tokens = torch.cat((last, drafts), dim=1)
-        return self.target.read(tokens, places, int(self.lengths.max()) + width - 1, keep=width)
+        longest = int(self.lengths.max())
+        start = longest - 1 if self._level else None
+        return self.target.read(tokens, places, longest + width - 1, keep=width, together=start)
 
     def accept(
         self, drafts: Tensor, q: Tensor | None, logits: Tensor

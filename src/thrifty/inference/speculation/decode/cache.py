@@ -24,19 +24,26 @@ class SlotCache(Cache):
         layers: Layers of the model.
         capacity: Positions that every row may fill.
 
-    Set :attr:`positions` before each pass: the slots, [batch, tokens], that its tokens take.
+    :meth:`place` comes before each pass.
     """
 
     def __init__(self, layers: int, capacity: int) -> None:
         self.positions: Int[Tensor, "batch tokens"] | None = None
+        self.together: int | None = None
         self.width = 0
         self.capacity = capacity
         self.slots = [_SlotLayer(self) for _ in range(layers)]
         super().__init__(layers=list(self.slots))
 
-    def place(self, positions: Int[Tensor, "batch tokens"], longest: int) -> None:
-        """Say where the next pass's tokens go, and how many slots its queries may see at most."""
-        self.positions, self.width = positions, longest
+    def place(self, positions: Int[Tensor, "batch tokens"], width: int, together: int | None) -> None:
+        """Say where the next pass's tokens go.
+
+        Args:
+            positions: The slots that they take.
+            width: Slots that any of them may see.
+            together: Where they begin, if all rows are at the same positions.
+        """
+        self.positions, self.width, self.together = positions, width, together
 
     def keep(self, rows: Int[Tensor, " kept"]) -> None:
         """Drop all other rows."""
@@ -72,8 +79,12 @@ class _SlotLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]
         assert places is not None, "SlotCache.place comes before a pass"
         assert self.keys is not None
         assert self.values is not None
+        start, tokens = self._cache.together, key_states.shape[2]
         for buffer, new in ((self.keys, key_states), (self.values, value_states)):
-            buffer.scatter_(2, places[:, None, :, None].expand(new.shape), new)
+            if start is None:
+                buffer.scatter_(2, places[:, None, :, None].expand(new.shape), new)
+            else:
+                buffer[:, :, start : start + tokens] = new
         return self.keys[:, :, :width], self.values[:, :, :width]
 
     def keep(self, rows: Tensor) -> None:
@@ -82,8 +93,9 @@ class _SlotLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]
             self.keys, self.values = self.keys[rows], self.values[rows]
 
     def get_seq_length(self) -> int:
-        """Return the slots that a query may see; positions are given, so that no model derives them from it."""
-        return self._cache.width
+        """Return the slots that were filled before the present pass."""
+        places = self._cache.positions
+        return self._cache.width - (0 if places is None else places.shape[1])
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
         """Return the length and offset of what a mask has to cover."""
@@ -122,8 +134,8 @@ def check_cacheable(model: Any) -> None:
 
 
 def attention_mask(
-    config: Any, positions: Int[Tensor, "batch tokens"], width: int, dtype: torch.dtype
-) -> Tensor | dict[str, Tensor]:
+    config: Any, positions: Int[Tensor, "batch tokens"], width: int, dtype: torch.dtype, *, together: bool = False
+) -> Tensor | dict[str, Tensor] | None:
     """Return what each query may see: the slots up to its own position, for sliding layers the last few of them.
 
     Args:
@@ -131,9 +143,11 @@ def attention_mask(
         positions: Of the queries.
         width: Slots in all.
         dtype: Of the model, for implementations whose masks are added.
+        together: All rows are at the same positions.
 
     Returns:
-        One mask [batch, 1, tokens, width], or one for each kind of layer where a model has several.
+        One mask [batch, 1, tokens, width], or one for each kind of layer where a model has several; none where every
+        query sees every slot.
     """
     slots = torch.arange(width, device=positions.device)
     own = positions[:, None, :, None]
@@ -142,6 +156,8 @@ def attention_mask(
     kinds = set(getattr(config, "layer_types", None) or ())
     if not kinds:
         kinds = {"sliding_attention"} if window is not None else {"full_attention"}
+    if together and positions.shape[1] == 1 and kinds == {"full_attention"}:
+        return None  # a plain step of rows that are equally long: attention is fastest without a mask
     made: dict[str, Tensor] = {}
     for kind in kinds:
         seen: Bool[Tensor, "batch 1 tokens width"] = full

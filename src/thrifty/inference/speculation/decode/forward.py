@@ -29,22 +29,29 @@ class Reader:
         self.cache = SlotCache(self.config.num_hidden_layers, capacity)
 
     def read(
-        self, tokens: Int[Tensor, "batch tokens"], positions: Int[Tensor, "batch tokens"], longest: int, keep: int
+        self,
+        tokens: Int[Tensor, "batch tokens"],
+        positions: Int[Tensor, "batch tokens"],
+        width: int,
+        keep: int,
+        *,
+        together: int | None = None,
     ) -> Float[Tensor, "batch keep vocab"]:
         """Run one pass.
 
         Args:
             tokens: What is fed.
             positions: Of the tokens; entries that were at these positions are overwritten.
-            longest: One more than the largest position.
+            width: One more than the largest position.
             keep: Of how many of the last tokens logits are wanted.
+            together: The first position, if it is the same in all rows.
 
         Returns:
             Logits.
         """
-        self.cache.place(positions, longest)
+        self.cache.place(positions, width, together)
         more = {"logits_to_keep": keep} if self._keeps else {}
-        mask = attention_mask(self.config, positions, longest, self.model.dtype)
+        mask = attention_mask(self.config, positions, width, self.model.dtype, together=together is not None)
         output = self.model(
             input_ids=tokens, attention_mask=mask, position_ids=positions, use_cache=True,
             **{self._cache_name: self.cache}, **more,
