@@ -83,9 +83,11 @@ def test_less_is_its_definition(warm):
 
     aims = torch.nn.functional.normalize(torch.stack([gradient(row) for row in TARGET]))
     scores = torch.nn.functional.normalize(torch.stack([source(row) for row in ROWS])) @ aims.T
+    assert torch.allclose(torch.from_numpy(picked.scores), scores.mean(1)[picked.indices], atol=1e-5)
     assert set(picked.indices.tolist()) == set(scores.mean(1).topk(4).indices.tolist())
     assert picked.report["backward_passes"] == 24  # one of them checks the batched gradients
     tasks = less_selection([Checkpoint(model, optimizer)] * 2, ROWS, TARGET, 4, params="down_proj", groups=[0, 1, 2])
+    assert torch.allclose(torch.from_numpy(tasks.scores), scores.max(1).values[tasks.indices], atol=1e-5)
     assert set(tasks.indices.tolist()) == set(scores.max(1).values.topk(4).indices.tolist())
     with pytest.raises(ValueError, match="checkpoints: expected at least one"):
         less_selection([], ROWS, TARGET, 4)
