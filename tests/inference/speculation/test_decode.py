@@ -241,6 +241,16 @@ def test_equal_distributions_accept_everything_even_where_rounding_rejects():
     assert following.item() in (0, 1)
 
 
+def test_a_rejection_that_leaves_nothing_draws_from_the_target():
+    """Rounding can leave p below q everywhere: there is no residual then."""
+    q = torch.tensor([0.5, 0.5, 0.0]).expand(500, 1, 3)
+    p = torch.tensor([0.1, 0.3, 0.0]).expand(500, 2, 3)
+    accepted, following = accept_sampled(torch.zeros(500, 1, dtype=torch.long), q, p, torch.Generator().manual_seed(0))
+    rejected = following[accepted == 0]
+    assert len(rejected) > 300
+    assert (rejected == 1).double().mean() == pytest.approx(0.75, abs=0.06)
+
+
 def test_greedy_acceptance_is_a_prefix():
     logits = torch.eye(5)[[1, 2, 3, 4]][None].expand(3, -1, -1)
     drafts = torch.tensor([[1, 2, 3], [1, 0, 3], [0, 2, 3]])

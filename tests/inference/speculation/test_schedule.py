@@ -23,12 +23,14 @@ MIXTURE = SpeculationModel(
 ACCEPTANCE = Acceptance.from_rate(0.6)
 
 
-def test_every_batch_gets_the_best_length_by_brute_force():
-    schedule = recommend_schedule(MIXTURE, ACCEPTANCE, max_batch=300, max_gamma=6)
+@pytest.mark.parametrize("min_gain", [0.03, 0.3])
+def test_every_batch_gets_the_best_length_by_brute_force(min_gain):
+    schedule = recommend_schedule(MIXTURE, ACCEPTANCE, max_batch=300, max_gamma=6, min_gain=min_gain)
+    assert (0 in {gamma for _, _, gamma in schedule.entries}) == (min_gain == 0.3)
     for batch in range(1, 301):
         rates = [float(ACCEPTANCE.expected_tokens(g) / MIXTURE.round_time(batch, g)) for g in range(7)]
         shortest = next(g for g in range(7) if rates[g] >= 0.99 * max(rates))
-        expected = shortest if rates[shortest] >= 1.03 * rates[0] else 0
+        expected = shortest if rates[shortest] >= (1 + min_gain) * rates[0] else 0
         assert schedule.gamma(batch) == expected, batch
         gain = rates[expected] / rates[0]
         assert schedule.gains[batch - 1] == pytest.approx(gain)
