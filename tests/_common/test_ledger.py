@@ -53,8 +53,12 @@ def test_tasks_are_what_people_write():
 
 
 @pytest.mark.parametrize(
-    "method", ["solvers.trees", "solvers.ellice", "training.sumo", "training.streambp", "data.influence"]
-)
+    "method",
+    [
+        "solvers.trees", "solvers.ellice", "training.sumo", "training.streambp", "data.influence",
+        "inference.token_reduction",
+    ],
+)  # fmt: skip
 def test_shared_facts_have_the_names_that_the_workload_documents(method):
     module = import_module(f"thrifty.{method}.cost")
     documented = set(re.findall(r"``(\w+)``", Workload.__doc__ + module.predict.__doc__))

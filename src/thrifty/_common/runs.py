@@ -83,6 +83,25 @@ def device_of(name: str = "auto") -> str:
     return name if name == "cpu" or ":" in name else f"{name}:{os.environ.get('LOCAL_RANK', '0')}"
 
 
+def join(name: str = "auto") -> str:
+    """Join the other processes where torchrun started several, and return this one's device.
+
+    Args:
+        name: As in :func:`device_of`.
+
+    Raises:
+        ValueError: There is no such device here.
+        ImportError: torch is not installed.
+    """
+    device, torch = device_of(name), require("torch", extra="torch")
+    if world()[1] > 1 and not torch.distributed.is_initialized():
+        cuda = device.startswith("cuda")
+        if cuda:
+            torch.cuda.set_device(device)  # what is gathered as objects passes through the current one
+        torch.distributed.init_process_group("nccl" if cuda else "gloo")
+    return device
+
+
 def training_arguments(out: Path, *, precision: str, save_every: int, **more: Any) -> Any:
     """Return ``TrainingArguments`` as our commands share them: quiet, on an accelerator where there is one.
 

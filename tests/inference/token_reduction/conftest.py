@@ -6,18 +6,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from thrifty.bench.timing import threads
-
 sys.path.insert(0, str(Path(__file__).parent))
 
 from vit_hosts import HOSTS
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    """Small matrices, and other processes: more threads would only wait for each other."""
-    with threads(1):
-        yield
 
 
 @pytest.fixture(params=list(HOSTS))

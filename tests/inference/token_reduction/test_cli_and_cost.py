@@ -1,14 +1,13 @@
 """The command line on files of one's own, and the prediction for the adviser."""
 
 import json
+import re
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 from thrifty._common.ledger import Resource, Workload
 from thrifty.inference.token_reduction import FreqReduceConfig, ViTDims, config_from_json, count_macs, load_reduced
-from thrifty.inference.token_reduction.cli import app
 from thrifty.inference.token_reduction.cost import predict
 from thrifty.inference.token_reduction.files import labelled_folder, load_model
 
@@ -27,17 +26,33 @@ def pictures(tmp_path):
     return tmp_path / "data"
 
 
-def call(*words):
+@pytest.fixture
+def call(thrifty):
     pytest.importorskip("timm")
-    done = CliRunner().invoke(app, [str(word) for word in words], catch_exceptions=True)
-    if done.exception is not None and not isinstance(done.exception, SystemExit):
-        raise done.exception
-    return done
+
+    def run(*words):
+        ran = thrifty("token-reduction", *words)
+        assert ran.code == 0, ran.err
+        return ran.out
+
+    return run
+
+
+@pytest.fixture
+def refused(thrifty):
+    pytest.importorskip("timm")
+
+    def run(*words):
+        ran = thrifty("token-reduction", *words)
+        assert ran.code == 2
+        return ran.err.splitlines()[-1]
+
+    return run
 
 
 @pytest.mark.slow
-def test_a_model_is_timed_saved_and_loaded(tmp_path):
-    out = call("bench", NAME, "--random", "--batch", 1, "--repeats", 1, "--methods", "frequency,pool", "--json").stdout
+def test_a_model_is_timed_saved_and_loaded(tmp_path, call, refused):
+    out = call("time", NAME, "--random", "--batch", 1, "--repeats", 1, "--methods", "frequency,pool", "--json")
     found = json.loads(out)
     assert set(found) == {"base", "frequency", "pool"}
     assert found["frequency"]["macs"] == count_macs(ViTDims(width=192, heads=3), config=FreqReduceConfig())
@@ -47,57 +62,53 @@ def test_a_model_is_timed_saved_and_loaded(tmp_path):
     import timm
 
     assert load_reduced(timm.create_model(NAME), tmp_path / "saved") is not None
-    with pytest.raises(FileExistsError, match="holds files already"):
-        call("patch", NAME, "--random", "--out", tmp_path / "saved")
+    assert "holds files already" in refused("patch", NAME, "--random", "--out", tmp_path / "saved")
 
 
 @pytest.mark.slow
-def test_pictures_are_analysed_and_shown(tmp_path, pictures):
-    table = call("analyze", NAME, "--random", "--images", pictures, "--limit", 1, "--methods", "base,frequency").stdout
+def test_pictures_are_analysed_and_shown(tmp_path, pictures, call, refused):
+    table = call("analyze", NAME, "--random", "--images", pictures, "--limit", 1, "--methods", "base,frequency")
     assert len(table.splitlines()) == 1 + 2 * 12
     call("show", NAME, pictures / "cat" / "0.png", "--random", "--out", tmp_path / "kept.png")
     assert (tmp_path / "kept.png").read_bytes().startswith(b"\x89PNG")
-    with pytest.raises(FileExistsError):
-        call("show", NAME, pictures / "cat" / "0.png", "--random", "--out", tmp_path / "kept.png")
+    words = ("show", NAME, pictures / "cat" / "0.png", "--random", "--out", tmp_path / "kept.png")
+    assert "kept.png already exists" in refused(*words)
 
 
 @pytest.mark.slow
 @pytest.mark.ci
-def test_a_model_is_finetuned_and_searched(tmp_path, pictures):
+def test_a_model_is_finetuned_and_searched(tmp_path, pictures, call):
     words = ("--random", "--data", pictures, "--batch", 2)
-    out = call("finetune", NAME, *words, "--out", tmp_path / "tuned", "--epochs", 1, "--ema", 0).stdout
+    out = call("finetune", NAME, *words, "--out", tmp_path / "tuned", "--epochs", 1, "--ema", 0)
     result = json.loads(out)
     assert result["steps"] == 2  # three images, one held out
     assert (tmp_path / "tuned" / "result.json").exists()
-    found = json.loads(call("search", NAME, *words, "--trials", 2, "--json").stdout)
+    found = json.loads(call("search", NAME, *words, "--trials", 2, "--json"))
     assert found["pareto"]
 
 
-def test_bad_input_says_what_would_do(tmp_path, pictures):
+def test_bad_input_says_what_would_do(tmp_path, pictures, refused):
     for words, message in [
-        (("bench", "no_such_model", "--random"), "model: 'no_such_model' is no folder of transformers"),
-        (("bench", NAME, "--random", "--layers", "0,4"), "layers: they are numbered from 1"),
-        (("bench", NAME, "--random", "--layers", "4,x"), "layers: expected numbers with commas .* got '4,x'"),
-        (("bench", NAME, "--random", "--keep", "2"), "keep: expected shares"),
-        (("bench", NAME, "--random", "--window", "1,2,2"), "window: each must be a multiple"),
-        (("bench", NAME, "--random", "--methods", "magic"), "method: expected one of"),
+        (("time", "no_such_model", "--random"), "model: 'no_such_model' is no folder of transformers"),
+        (("time", NAME, "--random", "--layers", "0,4"), "layers: they are numbered from 1"),
+        (("time", NAME, "--random", "--layers", "4,x"), "layers: expected numbers with commas .* got '4,x'"),
+        (("time", NAME, "--random", "--keep", "2"), "keep: expected shares"),
+        (("time", NAME, "--random", "--window", "1,2,2"), "window: each must be a multiple"),
+        (("time", NAME, "--random", "--methods", "magic"), "method: expected one of"),
         (("finetune", NAME, "--random", "--data", pictures / "cat", "--out", tmp_path / "x"), "expected one folder of"),
     ]:  # fmt: skip
-        with pytest.raises((ValueError, FileNotFoundError), match=message):
-            call(*words)
+        assert re.search(message, refused(*words))
     (tmp_path / "broken.png").write_bytes(b"no image")
-    with pytest.raises(ValueError, match=r"images: .*broken.png cannot be read as an image"):
-        call("show", NAME, tmp_path / "broken.png", "--random", "--out", tmp_path / "o.png")
+    said = refused("show", NAME, tmp_path / "broken.png", "--random", "--out", tmp_path / "o.png")
+    assert re.search(r"images: .*broken.png cannot be read as an image", said)
     (tmp_path / "empty").mkdir()
-    with pytest.raises(FileNotFoundError, match="images: no image at"):
-        call("analyze", NAME, "--random", "--images", tmp_path / "empty")
+    assert "images: no image at" in refused("analyze", NAME, "--random", "--images", tmp_path / "empty")
     weights = tmp_path / "w.safetensors"
     import safetensors.torch
     import torch
 
     safetensors.torch.save_file({"x": torch.zeros(2)}, weights)
-    with pytest.raises(ValueError, match=f"weights: .* does not fit {NAME}"):
-        call("bench", NAME, "--weights", weights)
+    assert re.search(f"weights: .* does not fit {NAME}", refused("time", NAME, "--weights", weights))
     import timm
 
     plain = timm.create_model(NAME).state_dict()

@@ -165,17 +165,19 @@ def test_what_is_trained_can_be_less(images):
     model = make("timm")
     reduce_tokens(model, HALF)
     before = {n: p.clone() for n, p in model.named_parameters()}
-    finetune(model, batches_of(images, torch.tensor([0, 1, 2])), 2, Recipe(epochs=1, train="added", ema=0, lr=1e-2))
+    finetune(
+        model, batches_of(images, torch.tensor([0, 1, 2])), 2, Recipe(epochs=1, parameters="added", ema=0, lr=1e-2)
+    )
     moved = {n for n, p in model.named_parameters() if not torch.equal(p, before[n])}
     assert moved
     assert all(".freq_" in n for n in moved)
     bare = make("timm")
     reduce_tokens(bare, named("tome", (2, 4), 0.6))
-    with pytest.raises(ValueError, match="train: 'added' leaves nothing to train"):
-        finetune(bare, batches_of(images, torch.tensor([0, 1, 2])), 2, Recipe(epochs=1, train="added"))
+    with pytest.raises(ValueError, match="parameters: 'added' leaves nothing to train"):
+        finetune(bare, batches_of(images, torch.tensor([0, 1, 2])), 2, Recipe(epochs=1, parameters="added"))
     with pytest.raises(ValueError, match="model: no token reduction"):
         finetune(make("timm"), batches_of(images, torch.tensor([0, 1, 2])), 2)
-    for fields in ({"epochs": 0}, {"lr": 0}, {"ema": 1.0}, {"train": "head"}, {"amp": "fp8"}):
+    for fields in ({"epochs": 0}, {"lr": 0}, {"ema": 1.0}, {"parameters": "head"}, {"precision": "fp8"}):
         with pytest.raises(ValueError, match=next(iter(fields))):
             Recipe(**fields)
 

@@ -6,12 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import torch
 import typer
-from torch import distributed as dist
 
 from thrifty._common.extras import require
-from thrifty._common.runs import device_of, first_process, world
+from thrifty._common.runs import first_process, join
 from thrifty.data.influence import cost
 from thrifty.data.influence.less import Checkpoint, less_selection
 from thrifty.data.influence.rivals import (
@@ -35,8 +33,7 @@ class Job:
         transformers = require("transformers", extra="llm")
         transformers.utils.logging.disable_progress_bar()
         self._folder, self._batch, self._seed = model, batch, seed
-        place = device_of(device)
-        _join(place)
+        place = join(device)
         self.model = transformers.AutoModelForCausalLM.from_pretrained(model, local_files_only=True).eval()
         self.model.to(place)
         tokenizer = transformers.AutoTokenizer.from_pretrained(model, local_files_only=True)
@@ -105,15 +102,6 @@ class Job:
         if method == "rds+":
             return rds_plus_selection(self.model, self.pool, self.target, k, batch_size=self._batch)
         return mid_perplexity_selection(self.model, self.pool, k, batch_size=self._batch)
-
-
-def _join(device: str) -> None:
-    """Join the processes of ``torchrun`` or ``accelerate launch``."""
-    if world()[1] == 1 or dist.is_initialized():
-        return
-    if device.startswith("cuda"):
-        torch.cuda.set_device(device)  # sums over the processes pass through the current one
-    dist.init_process_group("nccl" if device.startswith("cuda") else "gloo")
 
 
 def progress(shown: bool) -> Callable[[int, int, str], object] | None:

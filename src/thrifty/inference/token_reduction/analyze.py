@@ -103,10 +103,10 @@ class Analysis:
             axes[1, 2].plot(frequency, amplitude, label=method)
         axes[1, 2].set(xlabel="frequency (x π)", title="relative log amplitude, last layer")
         axes[1, 2].legend()
-        held = io.BytesIO()
-        figure.savefig(held, format=path.suffix.lstrip(".") or "png")
+        kind = path.suffix.lstrip(".") or "png"
+        write_whole(path, lambda file: figure.savefig(file, format=kind), force=force)
         pyplot.close(figure)
-        return write_whole(path, held.getvalue(), force=force)
+        return path
 
 
 def analyze_tokens(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -13,14 +12,15 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from thrifty._common.files import refuse_existing
+from thrifty._common.options import Device, Force, Json, Seed
+from thrifty._common.runs import first_process, join, world
 from thrifty.inference.token_reduction.options import METHODS, Schedule, Source, grouped
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode="markdown")
 
 Method = Annotated[str, typer.Option(help=f"{METHODS}.")]
 Images = Annotated[list[Path], typer.Option("--images", help="Images, or folders of them.", exists=True)]
-Force = Annotated[bool, typer.Option("--force", help="Replace files that are there.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @app.callback()
@@ -53,14 +53,14 @@ def patch(
 
 @app.command()
 @grouped
-def bench(
+def time(
     source: Source,
     schedule: Schedule,
     methods: Annotated[str, typer.Option(help="Which, besides the model as it is.")] = "frequency,tome,evit,pool",
     batch: Annotated[int, typer.Option(help="Images at once.", min=1)] = 8,
     repeats: Annotated[int, typer.Option(help="Rounds.", min=1)] = 7,
-    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
-    as_json: AsJson = False,
+    device: Device = "auto",
+    as_json: Json = False,
 ) -> None:
     """Time a model as it is and under reductions, side by side, on random images."""
     import torch
@@ -68,6 +68,7 @@ def bench(
     from thrifty.inference.token_reduction import files
     from thrifty.inference.token_reduction.speed import measure_throughput
 
+    device = join(device)
     loaded = source.load().to(device)
     x = torch.randn(batch, 3, *files.image_size(loaded), generator=torch.Generator().manual_seed(0)).to(device)
     configs = {name: schedule.config(loaded, name) for name in methods.split(",")}
@@ -97,6 +98,8 @@ def analyze(
     from thrifty._common.files import write_whole
     from thrifty.inference.token_reduction import analyze_tokens, files
 
+    for path in (plot, out):
+        refuse_existing(path, force)
     loaded = source.load()
     size = files.image_size(loaded)
     pixels = [files.read_pixels(path, size) for path in files.image_files(images)[:limit]]
@@ -127,6 +130,7 @@ def show(
     from thrifty.inference.token_reduction import files, reduce_tokens
     from thrifty.inference.token_reduction.overlay import save_picture, visualize
 
+    refuse_existing(out, force)
     loaded = source.load()
     pixels = files.read_pixels(image, files.image_size(loaded))
     config = schedule.config(loaded, score=score)
@@ -148,8 +152,8 @@ def search(
     ] = 1.0,
     batch: Annotated[int, typer.Option(help="Images at once.", min=1)] = 32,
     limit: Annotated[int, typer.Option(help="At most so many images.", min=1)] = 2000,
-    seed: Annotated[int, typer.Option(help="Of the search.", min=0)] = 0,
-    as_json: AsJson = False,
+    seed: Seed = 0,
+    as_json: Json = False,
 ) -> None:
     """Search layers, shares and windows; print those schedules that no other beats in both MACs and accuracy."""
     from thrifty.inference.token_reduction import ViTDims, files
@@ -188,20 +192,21 @@ def finetune(
     data: Annotated[Path, typer.Option(help="Training images: one folder a class.", exists=True)],
     out: Annotated[Path, typer.Option(help="Folder for checkpoints, result.json and the model.")],
     schedule: Schedule,
-    val: Annotated[Path | None, typer.Option(help="Held-out images, likewise; else every tenth of data.")] = None,
+    validation: Annotated[Path | None, typer.Option(help="Held-out images, likewise; else a tenth of data.")] = None,
     method: Method = "frequency",
     epochs: Annotated[int, typer.Option(help="Passes over the images.", min=1)] = 30,
     lr: Annotated[float, typer.Option(help="Peak rate of AdamW.")] = 1e-4,
-    wd: Annotated[float, typer.Option(help="Weight decay.")] = 2e-5,
+    weight_decay: Annotated[float, typer.Option(help="Weight decay.")] = 2e-5,
     batch: Annotated[int, typer.Option(help="Images at once, a process.", min=1)] = 128,
     ema: Annotated[float, typer.Option(help="Decay of the averaged weights; 0 for none.")] = 0.9998,
     distill: Annotated[str, typer.Option(help="Teacher: original or ema.")] = "original",
     distill_weight: Annotated[float, typer.Option(help="Of the distillation.")] = 0.5,
-    train: Annotated[
+    parameters: Annotated[
         str, typer.Option(help="all weights, norms, or added: only what the reduction added (w1, beta, DC embeddings).")
     ] = "all",
-    amp: Annotated[str, typer.Option(help="none, bf16 or fp16.")] = "none",
-    seed: Annotated[int, typer.Option(help="Of order and flips.", min=0)] = 0,
+    precision: Annotated[str, typer.Option(help="Of the forward pass: fp32, bf16 or fp16.")] = "fp32",
+    device: Device = "auto",
+    seed: Seed = 0,
 ) -> None:
     """Fine-tune a reduced model with its unreduced self as the teacher; an interrupted run goes on.
 
@@ -212,41 +217,40 @@ def finetune(
     from thrifty.inference.token_reduction import files, reduce_tokens
     from thrifty.inference.token_reduction.finetune import Recipe, finetune
 
-    recipe = Recipe(epochs, lr, wd, distill_weight, 1.0, distill, ema, train, amp)  # type: ignore[arg-type]
+    recipe = Recipe(epochs, lr, weight_decay, distill_weight, 1.0, distill, ema, parameters, precision)  # type: ignore[arg-type]
     found, names = files.labelled_folder(data)
-    held = files.labelled_folder(val, names)[0] if val else found[::10]
-    if not val:
+    held = files.labelled_folder(validation, names)[0] if validation else found[::10]
+    if not validation:
         found = [pair for index, pair in enumerate(found) if index % 10]
-    rank, world = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
-    cuda = torch.cuda.is_available()
-    if world > 1:
-        torch.distributed.init_process_group("nccl" if cuda else "gloo")
-    device = f"cuda:{os.environ.get('LOCAL_RANK', '0')}" if cuda else "cpu"
+    rank, processes = world()
+    device = join(device)
     loaded = source.load(len(names))
     reduce_tokens(loaded.to(device), schedule.config(loaded, method, dc_pos_embed="learned"))
 
     def batches(epoch: int, training: bool) -> Iterator[tuple[Any, Any]]:
         if not training:
-            return _batches(held[rank::world], loaded, batch)
+            return _batches(held[rank::processes], loaded, batch)
         order = torch.randperm(len(found), generator=torch.Generator().manual_seed(seed * 1000 + epoch)).tolist()
-        return _batches([found[i] for i in order[rank : len(order) // world * world : world]], loaded, batch, flip=seed)
+        return _batches(
+            [found[i] for i in order[rank : len(order) // processes * processes : processes]], loaded, batch, flip=seed
+        )
 
     def tell(step: int, total: int, loss: float) -> None:
         typer.echo(f"step {step} of {total}: loss {loss:.4f}", err=True)
 
-    steps = -(-(len(found) // world) // batch)
+    steps = -(-(len(found) // processes) // batch)
     about = {
         "model": source.model,
         "data": str(data),
-        "val": str(val),
+        "validation": str(validation),
         "images": len(found),
         "batch": batch,
         "seed": seed,
     }
     result = finetune(loaded, batches, steps, recipe, out=out, about=about, progress=tell)
-    if rank == 0:
+    if first_process():
         typer.echo(json.dumps(result))
-    if world > 1:
+    if processes > 1:
         torch.distributed.destroy_process_group()
 
 

@@ -7,16 +7,15 @@ window of a layer is the number of DC cells along each side of the image: 1 is o
 from __future__ import annotations
 
 import itertools
-import json
 import math
-import operator
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from numbers import Integral, Real
 from typing import Any, ClassVar, Literal, get_args
 
-SCHEMA = "thrifty.token-reduction"
-VERSION = 1
+from thrifty._common import settings
+from thrifty._common.checks import number, one_of, whole
+
+SCHEMA, VERSION = "thrifty.token-reduction", 1
 
 Score = Literal["attn_mean", "cos_dc", "qk_mean", "cls", "random", "low"]
 Restoring = Literal["dc", "residual"]
@@ -65,16 +64,9 @@ def _schedule(layers: Any, keep: Any) -> tuple[tuple[int, ...], tuple[float, ...
 def _whole_numbers(name: str, given: Any) -> tuple[int, ...]:
     """Return whole numbers of any kind (numpy's included) as Python's."""
     try:
-        if any(isinstance(n, bool) for n in given):
-            raise TypeError
-        return tuple(operator.index(n) for n in given)
-    except TypeError:
+        return tuple(whole(name, n, least=None) for n in given)
+    except (TypeError, ValueError):
         raise ValueError(f"{name}: expected a sequence of whole numbers, got {given!r}") from None
-
-
-def _one_of(name: str, value: Any, known: tuple[Any, ...]) -> None:
-    if value not in known:
-        raise ValueError(f"{name}: expected one of {', '.join(map(repr, known))}, got {value!r}")
 
 
 class _Saved:
@@ -84,8 +76,8 @@ class _Saved:
 
     def to_json(self) -> str:
         """Return the setting as JSON, with schema, version and method."""
-        head = {"schema": SCHEMA, "version": VERSION, "method": self.method}
-        return json.dumps(head | asdict(self), indent=1) + "\n"  # type: ignore[call-overload]
+        found = {"method": self.method} | asdict(self)  # type: ignore[call-overload]
+        return settings.dump(found, SCHEMA, VERSION)
 
 
 @dataclass(frozen=True)
@@ -144,14 +136,12 @@ class FreqReduceConfig(_Saved):
         window = _whole_numbers("window", (window,) * len(layers) if isinstance(window, Integral) else window)
         if len(window) != len(layers):
             raise ValueError(f"window: expected {len(layers)} numbers, one a layer, got {len(window)}: {window}")
-        given: Any = self  # whatever came, annotations aside
-        beta, bias, seed = given.beta_init, given.dc_size_bias, given.seed
-        if not isinstance(beta, Real) or not math.isfinite(beta):
-            raise ValueError(f"beta_init: expected a finite number, got {beta!r}")
+        bias: Any = self.dc_size_bias  # whatever came, the annotation aside
+        number("beta_init", self.beta_init, "a finite number")
         if not isinstance(bias, bool):
             raise ValueError(f"dc_size_bias: expected True or False, got {bias!r}")
-        if not isinstance(seed, Integral) or not 0 <= int(seed) < 2**32:
-            raise ValueError(f"seed: expected a whole number from 0, below 2**32, got {seed!r}")
+        if whole("seed", self.seed, least=0) >= 2**32:
+            raise ValueError(f"seed: expected a whole number from 0, below 2**32, got {self.seed!r}")
         if any(w < 0 for w in window):
             raise ValueError(f"window: expected whole numbers from 0, got {window}")
         if 0 in window and any(window):
@@ -160,7 +150,7 @@ class FreqReduceConfig(_Saved):
             if after and before % after:
                 raise ValueError(f"window: each must be a multiple of the next, so that cells nest, got {window}")
         for name, kind in _CHOICES.items():
-            _one_of(name, getattr(self, name), get_args(kind))
+            one_of(name, getattr(self, name), get_args(kind))
         object.__setattr__(self, "layers", layers)
         object.__setattr__(self, "keep", keep)
         object.__setattr__(self, "window", window)
@@ -211,8 +201,8 @@ class ToMeConfig(_Saved):
             if self.layers is None:
                 raise ValueError("r: merging in every layer (layers=None) needs the tokens to merge at each, got None")
             object.__setattr__(self, "keep", 0.7)
-        if self.r is not None and self.r < 1:
-            raise ValueError(f"r: expected at least 1 token to merge a layer, got {self.r}")
+        if self.r is not None:
+            object.__setattr__(self, "r", whole("r", self.r, what="a whole number of tokens to merge a layer,"))
         if self.keep is not None:
             if self.layers is None:
                 raise ValueError("layers: expected numbers beside keep, got None")
@@ -312,8 +302,7 @@ def named(method: str, layers: tuple[int, ...] = (4, 7, 10), keep: tuple[float, 
         return FreqReduceConfig(layers, keep, window=0, score="random", reweight="none")
     if method == "low":
         return FreqReduceConfig(layers, keep, score="low", reweight="none")
-    if method not in _KINDS:
-        raise ValueError(f"method: expected one of {', '.join(METHODS)}, got {method!r}")
+    one_of("method", method, METHODS)
     return _KINDS[method](layers=layers, keep=keep)
 
 
@@ -327,17 +316,10 @@ def config_from_json(text: str) -> Config:
         >>> config_from_json(named("tome").to_json()) == named("tome")
         True
     """
-    try:
-        held = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise ValueError(f"text: expected JSON of a token reduction, got {text[:40]!r}: {error}") from None
-    if not isinstance(held, Mapping) or held.get("schema") != SCHEMA or held.get("version") != VERSION:
-        raise ValueError(f"text: expected schema {SCHEMA} version {VERSION}, got {text[:80]!r}")
-    kind = _KINDS.get(held.get("method", ""))
-    if kind is None:
-        raise ValueError(f"text: expected a method among {', '.join(_KINDS)}, got {held.get('method')!r}")
-    given = {key: value for key, value in held.items() if key not in {"schema", "version", "method"}}
-    if unknown := sorted(set(given) - {field.name for field in fields(kind)}):
-        raise ValueError(f"text: unknown keys {unknown}; known: {', '.join(field.name for field in fields(kind))}")
-    settings: dict[str, Any] = {key: tuple(v) if isinstance(v, list) else v for key, v in given.items()}
-    return kind(**settings)
+    method = settings.parse(text, SCHEMA, VERSION, known=None, needed=("method",))["method"]
+    one_of("method", method, _KINDS)
+    kind = _KINDS[method]
+    given = settings.parse(text, SCHEMA, VERSION, known=["method", *(field.name for field in fields(kind))])
+    del given["method"]
+    fitting: dict[str, Any] = {key: tuple(v) if isinstance(v, list) else v for key, v in given.items()}
+    return kind(**fitting)

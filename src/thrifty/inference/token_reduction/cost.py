@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from thrifty._common.ledger import Entry, LedgerDelta, Resource, Workload
+from thrifty._common.ledger import Entry, LedgerDelta, Resource, Task, Workload
 from thrifty.inference.token_reduction.config import published_layers
 
 #: Tasks in which a vision transformer runs over images.
-TASKS = ("image classification", "image embedding", "image-model inference", "image-model training")
+TASKS = (Task.IMAGE_CLASSIFICATION, Task.IMAGE_EMBEDDING, Task.IMAGE_INFERENCE, Task.IMAGE_TRAINING)
 
 #: Fewer patches than this lose more than reduction is worth (the paper: 2.5 points at 49).
 FEW_PATCHES = 100

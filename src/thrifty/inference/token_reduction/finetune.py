@@ -6,7 +6,6 @@ The recipe is that of arXiv 2511.21477, section 4; see :mod:`thrifty.inference.t
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
@@ -16,11 +15,12 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from thrifty._common.checks import one_of, whole
 from thrifty._common.files import write_whole
+from thrifty._common.runs import Progress, first_process
 from thrifty.inference.token_reduction.distill import Distiller, average, logits_of
 from thrifty.inference.token_reduction.patch import reduction_of
 
-Progress = Callable[[int, int, float], object]
 #: An epoch's batches of (images, labels), for (epoch, training).
 Batches = Callable[[int, bool], Iterator[tuple[Tensor, Tensor]]]
 
@@ -37,14 +37,14 @@ class Recipe:
         temperature: Of its logits.
         teacher: ``"original"`` or ``"ema"``.
         ema: Decay of the average of the weights that is evaluated and saved; 0 for none.
-        train: ``"all"`` weights, ``"norms"`` (LayerNorms and what the reduction added) or ``"added"``.
-        amp: ``"none"``, ``"bf16"`` or ``"fp16"``.
+        parameters: ``"all"`` weights, ``"norms"`` (LayerNorms and what the reduction added) or ``"added"``.
+        precision: Of the forward pass, weights aside: ``"fp32"``, ``"bf16"`` or ``"fp16"``.
 
     Raises:
         ValueError: A field is out of range.
 
     Example:
-        >>> Recipe(epochs=5, train="norms").lr
+        >>> Recipe(epochs=5, parameters="norms").lr
         0.0001
     """
 
@@ -55,19 +55,17 @@ class Recipe:
     temperature: float = 1.0
     teacher: Literal["original", "ema"] = "original"
     ema: float = 0.9998
-    train: Literal["all", "norms", "added"] = "all"
-    amp: Literal["none", "bf16", "fp16"] = "none"
+    parameters: Literal["all", "norms", "added"] = "all"
+    precision: Literal["fp32", "bf16", "fp16"] = "fp32"
 
     def __post_init__(self) -> None:
-        if self.epochs < 1:
-            raise ValueError(f"epochs: expected at least 1, got {self.epochs}")
+        whole("epochs", self.epochs)
         if not self.lr > 0:
             raise ValueError(f"lr: expected a rate above 0, got {self.lr}")
         if not 0 <= self.ema < 1:
             raise ValueError(f"ema: expected a decay in [0, 1), got {self.ema}")
-        for name, known in (("train", ("all", "norms", "added")), ("amp", ("none", "bf16", "fp16"))):
-            if getattr(self, name) not in known:
-                raise ValueError(f"{name}: expected one of {', '.join(known)}, got {getattr(self, name)!r}")
+        one_of("parameters", self.parameters, ("all", "norms", "added"))
+        one_of("precision", self.precision, ("fp32", "bf16", "fp16"))
 
 
 def trained_parameters(model: nn.Module, which: str) -> list[nn.Parameter]:
@@ -84,7 +82,7 @@ def trained_parameters(model: nn.Module, which: str) -> list[nn.Parameter]:
         if wanted:
             chosen.append(parameter)
     if not chosen:
-        raise ValueError(f"train: {which!r} leaves nothing to train; the reduction added no parameters, use 'all'")
+        raise ValueError(f"parameters: {which!r} leaves nothing to train; the reduction added no parameters, use 'all'")
     return chosen
 
 
@@ -141,7 +139,7 @@ def finetune(
         "accuracy_original": accuracy(distiller.teacher, batches(0, False)),
         "accuracy_before": accuracy(model, batches(0, False)),
     }
-    parameters = trained_parameters(model, recipe.train)
+    parameters = trained_parameters(model, recipe.parameters)
     optimizer = torch.optim.AdamW(parameters, lr=recipe.lr, weight_decay=recipe.weight_decay)
     steps = recipe.epochs * steps_an_epoch
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, max(1, steps))
@@ -150,7 +148,7 @@ def finetune(
     state = _State(out, settings | {"steps": steps}, model, optimizer, schedule, mean, distiller)
     first, loss = state.resume()
     wrapped: Any = nn.parallel.DistributedDataParallel(model) if _distributed() else model
-    scaler = torch.amp.GradScaler(device.type, enabled=recipe.amp == "fp16" and device.type == "cuda")
+    scaler = torch.amp.GradScaler(device.type, enabled=recipe.precision == "fp16" and device.type == "cuda")
     for epoch in range(first, recipe.epochs):
         model.train()
         for step, (x, y) in enumerate(batches(epoch, True)):
@@ -164,14 +162,14 @@ def finetune(
             distiller.update()
             if mean is not None:
                 average(mean, model, min(recipe.ema, (1 + schedule.last_epoch) / (10 + schedule.last_epoch)))
-            if progress is not None and _first():
+            if progress is not None and first_process():
                 progress(epoch * steps_an_epoch + step + 1, steps, float(loss.detach()))
         state.save(epoch + 1, loss)
     if mean is not None:
         model.load_state_dict(mean.state_dict())
     model.eval()
     result |= {"accuracy": accuracy(model, batches(0, False)), "loss": float(loss.detach()), "steps": steps}
-    if out is not None and _first():
+    if out is not None and first_process():
         reduction.save_pretrained(out, **({} if hasattr(type(model), "save_pretrained") else {"force": True}))
         write_whole(out / "result.json", json.dumps(result, indent=1) + "\n", force=True)
     return result
@@ -225,14 +223,11 @@ class _State:
 
     def save(self, epoch: int, loss: Tensor) -> None:
         """Write the state after an epoch."""
-        if self.path is None or not _first():
+        if self.path is None or not first_process():
             return
-        import io
-
-        held = io.BytesIO()
         state = {name: part.state_dict() for name, part in self.parts.items()}
-        torch.save(state | {"epoch": epoch, "loss": loss.detach(), "settings": self.settings}, held)
-        write_whole(self.path, held.getvalue(), force=True)
+        state |= {"epoch": epoch, "loss": loss.detach(), "settings": self.settings}
+        write_whole(self.path, lambda file: torch.save(state, file), force=True)
 
 
 def _averaged(model: nn.Module) -> nn.Module:
@@ -242,14 +237,10 @@ def _averaged(model: nn.Module) -> nn.Module:
 
 
 def _autocast(recipe: Recipe, device: torch.device) -> AbstractContextManager[Any]:
-    if recipe.amp == "none":
+    if recipe.precision == "fp32":
         return nullcontext()
-    return torch.autocast(device.type, torch.bfloat16 if recipe.amp == "bf16" else torch.float16)
+    return torch.autocast(device.type, torch.bfloat16 if recipe.precision == "bf16" else torch.float16)
 
 
 def _distributed() -> bool:
     return torch.distributed.is_available() and torch.distributed.is_initialized()
-
-
-def _first() -> bool:
-    return os.environ.get("RANK", "0") == "0"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -67,9 +66,8 @@ def save_picture(path: Path, pixels: UInt8[np.ndarray, "height width 3"], *, for
     Raises:
         FileExistsError: The file exists, and ``force`` is off.
     """
-    held = io.BytesIO()
-    require("PIL.Image", extra="vision").fromarray(pixels).save(held, format="PNG")
-    return write_whole(path, held.getvalue(), force=force)
+    picture = require("PIL.Image", extra="vision").fromarray(pixels)
+    return write_whole(path, lambda file: picture.save(file, format="PNG"), force=force)
 
 
 def _with_cells(panel: NDArray[np.uint8], rows: NDArray[Any], columns: NDArray[Any]) -> NDArray[np.uint8]:

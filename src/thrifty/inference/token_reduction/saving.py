@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from thrifty._common.extras import require
-from thrifty._common.files import write_whole
+from thrifty._common.files import refuse_existing, write_whole
 from thrifty.inference.token_reduction.config import config_from_json
 
 if TYPE_CHECKING:
@@ -43,8 +43,7 @@ def save_reduced(model: nn.Module, folder: Path, **kwargs: Any) -> None:
     own: Any = getattr(type(model), "save_pretrained", None)
     force = own is not None or bool(kwargs.pop("force", False))
     for name in () if force else (SETTING, WEIGHTS):
-        if (folder / name).exists():
-            raise FileExistsError(f"{folder / name} already exists; use another folder, or force=True")
+        refuse_existing(folder / name, force)
     (folder / SETTING).unlink(missing_ok=True)
     safe = require("safetensors.torch", extra="vision")
     if own is not None:  # its files stay a plain model's; what the reduction added lies beside them
