@@ -5,11 +5,12 @@ import pytest
 import torch
 
 from thrifty.bench import carried
+from thrifty.bench.claims import pooled_deviation
 from thrifty.bench.context import Context
 from thrifty.bench.data import timeseries
 from thrifty.models.lrcssm import rivals
 from thrifty.models.lrcssm.evidence import CLAIMS, exactness, stability, training
-from thrifty.models.lrcssm.evidence.accuracy import deviation, over_sets
+from thrifty.models.lrcssm.evidence.accuracy import over_sets
 from thrifty.models.lrcssm.evidence.contenders import RATES, make_layer
 
 
@@ -64,7 +65,7 @@ def test_linear_rivals_are_their_recurrence(kind):
 
 def test_means_over_sets_and_their_deviation():
     assert over_sets([[90.0, 80.0], [50.0, 60.0]]) == [70.0, 70.0]
-    assert deviation([1.0, 3.0], [1.0, 1.0]) == pytest.approx(1.0)
+    assert pooled_deviation([1.0, 3.0], [1.0, 1.0]) == pytest.approx(1.0)
 
 
 @pytest.mark.net
