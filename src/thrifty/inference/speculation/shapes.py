@@ -98,7 +98,10 @@ class MoEShape:
         quantised = (fields.get("quantization_config") or {}).get("quant_method")
         wide = weight_bytes if weight_bytes is not None else {"fp8": 1.0}.get(str(quantised), 2.0)
         narrow = expert_bytes if expert_bytes is not None else MXFP4_BYTES if quantised == "mxfp4" else wide
-        counts = (_counted(fields) if build else None) or formula.counts(text)
+        if isinstance(config, str) and name in profiles():
+            counts = formula.Counts(**_tables()["counts"][name])
+        else:
+            counts = (_counted(fields) if build else None) or formula.counts(text)
         notes = counts.notes
         if counts.num_experts == 1:
             notes += ("a dense model: one expert, always awake (K/E = 1)",)
@@ -108,12 +111,17 @@ class MoEShape:
         )  # fmt: skip
 
 
-@cache
 def profiles() -> dict[str, dict[str, Any]]:
     """Return the configs of public models that come with the package."""
+    return _tables()["models"]
+
+
+@cache
+def _tables() -> dict[str, dict[str, dict[str, Any]]]:
+    """Return the configs of public models, and what counting their classes gave (a test counts again)."""
     text = resources.files("thrifty.inference.speculation.profiles").joinpath("models.json").read_text()
-    table: dict[str, dict[str, Any]] = json.loads(text)["models"]
-    return table
+    tables: dict[str, dict[str, dict[str, Any]]] = json.loads(text)
+    return tables
 
 
 def read_config(config: str | Path | Mapping[str, Any] | Any) -> tuple[str, dict[str, Any]]:
