@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from scipy.stats import chi2
-from transformers import MambaConfig
+from transformers import GenerationConfig, MambaConfig
 
 from thrifty.inference.speculation import (
     Acceptance,
@@ -21,6 +21,7 @@ from thrifty.inference.speculation import (
 )
 from thrifty.inference.speculation.decode.accept import accept_greedy, accept_sampled
 from thrifty.inference.speculation.decode.batch import Batch
+from thrifty.inference.speculation.decode.warp import warper
 from thrifty.inference.speculation.experts import counted_experts, pinned_experts
 
 spec = importlib.util.spec_from_file_location("speculation_tiny", Path(__file__).with_name("tiny.py"))
@@ -295,6 +296,7 @@ def test_heads_that_are_padded_differently(pair, reference):
         ({"repetition_penalty": 1.2}, "repetition_penalty"),
         ({"num_beams": 2}, "num_beams"),
         ({"no_repeat_ngram_size": 2}, "no_repeat_ngram_size"),
+        ({"stop_strings": ["x"]}, "stop_strings"),
         ({"max_new_tokens": 0}, "max_new_tokens"),
         ({"do_sample": True, "temperature": -1.0}, "temperature"),
     ],
@@ -303,6 +305,18 @@ def test_settings_that_are_not_honoured_are_refused(pair, more, message):
     ids, mask = tiny.prompts((3, 2))
     with pytest.raises(ValueError, match=message):
         run(*pair, 2, ids, mask, **more)
+
+
+def test_unset_settings_are_those_of_generate():
+    logits = torch.randn(3, 80, generator=torch.Generator().manual_seed(0))
+    assert ((warper(GenerationConfig())(logits) > 0).sum(-1) == 50).all()
+    assert ((warper(GenerationConfig(top_k=0))(logits) > 0).sum(-1) == 80).all()
+    nucleus = warper(GenerationConfig(top_k=0, top_p=0.5))(logits)
+    assert (nucleus.sum(-1) - 1).abs().max() < 1e-6
+    kept = (logits.softmax(-1) * (nucleus > 0)).sum(-1)
+    assert ((kept >= 0.5) & (kept < 0.75)).all()
+    floor = warper(GenerationConfig(top_k=0, min_p=0.2))(logits)
+    assert (floor > 0).equal(logits.softmax(-1) >= 0.2 * logits.softmax(-1).amax(-1, keepdim=True))
 
 
 def test_prompts_that_cannot_be_are_refused(pair):
@@ -340,6 +354,8 @@ def test_experts_are_pinned_and_given_back(caplog):
     assert set(model.get_experts_implementation().values()) == {"batched_mm"}
     assert "batched_mm" in caplog.text
     with pinned_experts(tiny.llama()):
+        pass
+    with pytest.raises(ValueError, match="float64"), pinned_experts(tiny.qwen_moe(dtype=torch.float64)):
         pass
 
 

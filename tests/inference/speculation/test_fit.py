@@ -187,3 +187,14 @@ def test_rows_are_read_written_and_checked(tmp_path):
         (tmp_path / "bad.csv").write_text(text)
         with pytest.raises(ValueError, match=message):
             read_rows(tmp_path / "bad.csv")
+    for text, message in (
+        ("{", "line 1"),
+        ("[1]", "JSON object"),
+        ('{"batch_size": 1, "speedup": NaN}', "row 1: speedup"),
+    ):
+        (tmp_path / "bad.jsonl").write_text(text)
+        with pytest.raises(ValueError, match=message):
+            read_rows(tmp_path / "bad.jsonl")
+    (tmp_path / "some.csv").write_text("batch_size,gamma,sigma,speedup,t_ar_ms\n1,0,,,2.5\n2,2,0.8,1.5,\n")
+    plain, drafted = read_rows(tmp_path / "some.csv")
+    assert (plain.speedup, plain.t_ar_ms, drafted.t_ar_ms) == (None, 2.5, None)

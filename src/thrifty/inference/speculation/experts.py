@@ -34,10 +34,15 @@ def pinned_experts(model: Any, implementation: str | None = "grouped_mm") -> Ite
     Args:
         model: A transformers model; one without experts is left alone.
         implementation: ``"grouped_mm"``, ``"eager"`` or another that transformers knows; ``None`` changes nothing.
+
+    Raises:
+        ValueError: ``"grouped_mm"`` for float64, for which it has no kernel.
     """
     if implementation is None or not expert_modules(model):
         yield
         return
+    if implementation == "grouped_mm" and model.dtype == torch.float64:
+        raise ValueError("experts: grouped_mm has no kernel for float64; expected experts=None or 'eager' there")
     before = model.get_experts_implementation()
     if "batched_mm" in before.values():
         _log.warning(

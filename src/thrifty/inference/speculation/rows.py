@@ -94,11 +94,11 @@ def read_rows(path: str | os.PathLike[str]) -> list[Row]:
     """
     path = Path(path)
     if path.suffix in {".jsonl", ".ndjson"}:
-        records = [json.loads(line) for line in path.read_text().splitlines() if line.strip()]
+        records = [_record(line, path, n) for n, line in enumerate(path.read_text().splitlines(), 1) if line.strip()]
     else:
         table = read_table(path)
         count = len(next(iter(table.values())))
-        records = [{name: column[i] for name, column in table.items()} for i in range(count)]
+        records = [{name: _cell(column[i]) for name, column in table.items()} for i in range(count)]
     if not records:
         raise ValueError(f"{path}: expected rows, got none")
     return [_row(record, f"{path}, row {number}") for number, record in enumerate(records, start=1)]
@@ -137,6 +137,21 @@ def stride_sample(rows: Sequence[Row], count: int) -> list[Row]:
     return sorted(rows, key=lambda row: (row.top_k, row.gamma or 0, row.batch_size))[::stride]
 
 
+def _record(line: str, path: Path, number: int) -> dict[str, Any]:
+    try:
+        record = json.loads(line)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{path}, line {number}: expected a JSON object, got {line[:60]!r}: {error}") from None
+    if not isinstance(record, dict):
+        raise ValueError(f"{path}, line {number}: expected a JSON object, got {line[:60]!r}")
+    return record
+
+
+def _cell(value: Any) -> Any:
+    """Return a cell of a table, ``None`` where it was left empty."""
+    return None if isinstance(value, float) and math.isnan(value) else value
+
+
 def _row(record: dict[str, Any], where: str) -> Row:
     if unknown := sorted(set(record) - set(NAMES)):
         raise ValueError(f"{where}: unknown columns {', '.join(unknown)}; known are {', '.join(NAMES)}")
@@ -144,7 +159,7 @@ def _row(record: dict[str, Any], where: str) -> Row:
         raise ValueError(f"{where}: batch_size is missing")
     values: dict[str, Any] = {}
     for name, value in record.items():
-        if value is None or (isinstance(value, float) and math.isnan(value) and name != "speedup"):
+        if value is None:
             continue
         if name in {"model", "hardware"}:
             values[name] = str(value)

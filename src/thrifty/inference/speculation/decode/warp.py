@@ -23,7 +23,11 @@ _UNSUPPORTED: dict[str, tuple[Any, ...]] = {
     "epsilon_cutoff": (None, 0.0), "eta_cutoff": (None, 0.0), "exponential_decay_length_penalty": (None,),
     "num_beams": (None, 1), "num_return_sequences": (None, 1), "penalty_alpha": (None, 0.0), "top_h": (None,),
     "assistant_ensemble_weight": (None,),
+    "stop_strings": (None,), "max_time": (None,), "token_healing": (None, False),
 }  # fmt: skip
+
+#: What ``generate`` takes for a top_k that neither the model nor the user sets; 0 switches it off.
+UNSET_TOP_K = 50
 
 
 def check_supported(config: GenerationConfig) -> None:
@@ -50,8 +54,9 @@ def warper(config: GenerationConfig) -> Callable[[Tensor], Tensor]:
     chain: list[Any] = []
     if config.temperature is not None and config.temperature != 1.0:
         chain.append(TemperatureLogitsWarper(config.temperature))
-    if config.top_k is not None and config.top_k != 0:
-        chain.append(TopKLogitsWarper(top_k=config.top_k))
+    top_k = UNSET_TOP_K if config.top_k is None else config.top_k
+    if top_k != 0:
+        chain.append(TopKLogitsWarper(top_k=top_k))
     if config.top_p is not None and config.top_p < 1.0:
         chain.append(TopPLogitsWarper(top_p=config.top_p))
     if config.min_p is not None:
