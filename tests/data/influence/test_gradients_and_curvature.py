@@ -133,6 +133,22 @@ def test_any_parameters_tied_ones_included():
     assert sum("embed" in name or "lm_head" in name for name in select_parameters(model, None)) == 1
 
 
+@pytest.mark.parametrize("make", [gpt2, bert])
+def test_biases_are_batched_too(make):
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = make().eval()
+    rows = pool(4) if is_causal(model) else labelled(pool(4))
+    examples, chosen = Examples(rows, causal=is_causal(model)), select_parameters(model, r"(c_attn|query)\.bias")
+    assert chosen
+    gradients = ExampleGradients(model, chosen, default_loss(model))
+    found = torch.zeros(4, sum(p.numel() for p in chosen.values()))
+    for indices, values in iterate_gradients(gradients, examples, range(4), 4):
+        found[torch.from_numpy(indices)] = values
+    assert torch.allclose(found, reference(model, chosen, examples), atol=1e-5)
+    assert gradients.batched
+
+
 def test_a_weight_used_beside_its_layer_is_noticed():
     class Twice(torch.nn.Module):
         def __init__(self):
