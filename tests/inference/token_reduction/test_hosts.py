@@ -2,7 +2,7 @@
 
 import copy
 import functools
-import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -155,19 +155,14 @@ def test_threads_do_not_meet(images):
     reduce_tokens(model, HALF)
     pictures = [images, torch.randn(2, 3, 40, 40), torch.randn(5, 3, 40, 40)]
     alone = [run(model, x) for x in pictures]
-    wrong = []
 
     def serve(index):
-        wrong.extend(
-            index for _ in range(10) if not torch.allclose(run(model, pictures[index]), alone[index], atol=1e-6)
-        )
+        for _ in range(10):
+            torch.testing.assert_close(run(model, pictures[index]), alone[index], atol=1e-6, rtol=1e-5)
 
-    workers = [threading.Thread(target=serve, args=(i,)) for i in range(3)]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
-    assert wrong == []
+    with ThreadPoolExecutor(3) as workers:
+        for served in [workers.submit(serve, index) for index in range(3)]:
+            served.result()  # raises what the thread raised
 
 
 def test_an_images_result_does_not_depend_on_its_batch(images):

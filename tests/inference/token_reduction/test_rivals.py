@@ -73,13 +73,17 @@ def test_reorganising_keeps_what_the_class_token_attends_to_and_fuses_the_rest()
             assert tokens.size[i, -1] == size[i, low].sum()
     assert (tokens.size.sum(1) == 20).all()
     assert int(ownership(tokens).max()) == x.shape[1] - 2
-    gone = EViTReducer(EViTConfig(layers=(1,), keep=0.6, fuse=False), trace=False, debug=False)
+    gone = EViTReducer(EViTConfig(layers=(1, 2), keep=0.6, fuse=False), trace=False, debug=False)
     x, tokens, _ = scene(gone)
     x, tokens = gone.reduce(x, tokens, torch.rand(3, 21), 0, None)
     assert x.shape[1] == 1 + 12
     assert ((tokens.owner == -1).sum(1) == 8).all()
     dense = restore_tokens(x, tokens)
     torch.testing.assert_close(dense[0][tokens.owner[0] < 0][0], x[0, 1:].mean(0))
+    lost = tokens.owner < 0
+    x, tokens = gone.reduce(x, tokens, torch.rand(3, 13), 1, None)
+    assert ((tokens.owner == -1).sum(1) == 20 - 8).all()
+    assert (tokens.owner[lost] == -1).all()  # what is gone stays so, whatever its neighbours become
 
 
 def test_pooling_averages_a_coarser_grid():

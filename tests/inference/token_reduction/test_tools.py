@@ -83,6 +83,21 @@ def test_noise_on_tokens_is_judged(images):
         noise_sensitivity(model, images, lambda out: out, layer=7)
 
 
+def test_noise_lies_on_the_patches_of_the_highest_and_of_the_lowest_scores(images):
+    model, seen = make("timm"), []
+    with reduce_tokens(model, FreqReduceConfig((3,), 0.5), trace=True) as reduction, torch.no_grad():
+        model(images)
+        ranked = reduction.info()[0].score.argsort(dim=1)
+    model.blocks[2].register_forward_hook(lambda _, __, out: seen.append(out))
+    model.blocks[3].register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
+    noise_sensitivity(model, images, lambda out: out[:, 0], layer=3, share=0.3, trials=1)
+    _, _, *noisy = seen  # without noise; then the high and the low, before and behind it
+    for before, behind, expected in zip(noisy[::2], noisy[1::2], (ranked[:, 70:], ranked[:, :30]), strict=True):
+        moved = (before != behind).any(dim=2)
+        for image in range(3):
+            assert moved[image].nonzero().flatten().tolist() == sorted((1 + expected[image]).tolist())
+
+
 def test_search_returns_the_front_of_macs_and_accuracy():
     model = make("timm")
 

@@ -74,15 +74,14 @@ def _gated():
 
 
 def make(name, seed=0):
-    """A host with weights of a size at which attention differs from image to image."""
+    """A host with weights of a size at which attention differs from image to image, no two norms or scales alike."""
     with torch.random.fork_rng(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         torch.manual_seed(seed)
         model = HOSTS[name]().eval()
         with torch.no_grad():
-            for parameter in model.parameters():
-                if parameter.ndim >= 2:
-                    parameter.add_(torch.randn_like(parameter) * 0.1)
+            for parameter in sorted(model.parameters(), key=lambda p: p.ndim < 2):
+                parameter.add_(torch.randn_like(parameter) * 0.1)
     return model
 
 
