@@ -56,7 +56,7 @@ def test_tasks_are_what_people_write():
     "method",
     [
         "solvers.trees", "solvers.ellice", "training.sumo", "training.streambp", "data.influence",
-        "inference.token_reduction",
+        "inference.token_reduction", "models.lrcssm",
     ],
 )  # fmt: skip
 def test_shared_facts_have_the_names_that_the_workload_documents(method):

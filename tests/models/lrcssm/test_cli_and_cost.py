@@ -6,15 +6,7 @@ import numpy as np
 import pytest
 
 from thrifty._common.ledger import Resource, Workload
-from thrifty.cli import main
 from thrifty.models.lrcssm.cost import predict
-
-
-def run(capsys, *words):
-    with pytest.raises(SystemExit) as ended:
-        main(["lrcssm", *map(str, words)])
-    out, err = capsys.readouterr()
-    return ended.value.code, out, err
 
 
 @pytest.fixture
@@ -31,14 +23,14 @@ def files(tmp_path):
 SMALL = ("--d-model", 8, "--d-state", 8, "--layers", 1, "--schedule", "cosine", "--epochs", 8, "--lr", 1e-2)
 
 
-def test_train_eval_check(capsys, files):
+def test_train_evaluate_check(thrifty, files):
     model = files / "model"
-    code, out, err = run(capsys, "train", "--data", files / "train.npz", "--out", model, "--rho", 0.99, *SMALL)
+    code, out, err = thrifty("lrcssm", "train", "--data", files / "train.npz", "--out", model, "--rho", 0.99, *SMALL)
     assert code == 0, err
     assert "validation accuracy" in out
     assert "epoch 8 of 8: loss" in err
-    code, out, err = run(
-        capsys, "eval", model, "--data", files / "test.npz", "--json", "--out", files / "predicted.npy"
+    code, out, err = thrifty(
+        "lrcssm", "evaluate", model, "--data", files / "test.npz", "--json", "--out", files / "predicted.npy"
     )
     assert code == 0, err
     found = json.loads(out)
@@ -46,32 +38,32 @@ def test_train_eval_check(capsys, files):
     with np.load(files / "test.npz") as held:
         assert found["accuracy"] == pytest.approx(np.mean(predicted == held["y"]))
     assert found["sequences"] == 10
-    code, out, err = run(capsys, "check", model, "--data", files / "test.npz")
+    code, out, err = thrifty("lrcssm", "check", model, "--data", files / "test.npz")
     assert code == 0, err
     assert "certified: every step's Jacobian lies in [-0.99, 0.99]" in out
     assert "iterations at most" in out
-    code, out, _ = run(capsys, "check", model, "--json")
+    code, out, _ = thrifty("lrcssm", "check", model, "--json")
     assert json.loads(out)[0]["certified"] is True
-    code, _, err = run(capsys, "train", "--data", files / "train.npz", "--out", model, *SMALL)
+    code, _, err = thrifty("lrcssm", "train", "--data", files / "train.npz", "--out", model, *SMALL)
     assert code == 2
-    assert "holds a model already" in err
+    assert "already exists" in err
 
 
-def test_regression(capsys, files):
+def test_regression(thrifty, files):
     rng = np.random.default_rng(0)
     X = rng.standard_normal((30, 20, 2))
     np.savez(files / "r.npz", X=X, y=X.mean((1, 2)))
-    code, out, err = run(
-        capsys, "train", "--data", files / "r.npz", "--out", files / "r", "--task", "regression", *SMALL
+    code, out, err = thrifty(
+        "lrcssm", "train", "--data", files / "r.npz", "--out", files / "r", "--task", "regression", *SMALL
     )
     assert code == 0, err
     assert "-MSE" in out
-    code, out, err = run(capsys, "eval", files / "r", "--data", files / "r.npz", "--json")
+    code, out, err = thrifty("lrcssm", "evaluate", files / "r", "--data", files / "r.npz", "--json")
     assert json.loads(out)["mse"] < 1
 
 
-def test_a_layer_is_timed(capsys):
-    code, out, err = run(capsys, "bench", "--length", 64, "--d-state", 8, "--json")
+def test_a_layer_is_timed(thrifty):
+    code, out, err = thrifty("lrcssm", "time", "--length", 64, "--d-state", 8, "--json")
     assert code == 0, err
     (row,) = json.loads(out)
     assert row["solver"] == "sequential (compiled)"
@@ -79,11 +71,11 @@ def test_a_layer_is_timed(capsys):
     assert row["peak"] > 0
 
 
-def test_mistakes_are_one_line(capsys, files):
+def test_mistakes_are_one_line(thrifty, files):
     np.savez(files / "bare.npz", X=np.zeros((4, 5, 2)))
     np.savez(files / "wide.npz", X=np.zeros((4, 5, 3)), y=np.arange(4))
     np.savez(files / "other.npz", X=np.zeros((4, 5, 2)), y=np.array(["a"] * 4))
-    run(capsys, "train", "--data", files / "train.npz", "--out", files / "m", *SMALL[:-4], "--epochs", 1)
+    thrifty("lrcssm", "train", "--data", files / "train.npz", "--out", files / "m", *SMALL[:-4], "--epochs", 1)
     np.savez(files / "one.npz", X=np.zeros((4, 5, 2)), y=np.zeros(4, int))
     np.save(files / "array.npy", np.zeros((4, 5, 2)))
     (files / "array.npy").rename(files / "array.npz")
@@ -95,36 +87,38 @@ def test_mistakes_are_one_line(capsys, files):
         (("train", "--data", files / "train.npz", "--out", files / "x", "--rho", 2), "rho: expected a bound in (0, 1]"),
         (("train", "--data", files / "train.npz", "--out", files / "x", "--cell", "lru"), "cell: expected one of"),
         (("train", "--data", files / "train.npz", "--out", files / "x", "--lr", 0), "lr: expected a number above 0"),
-        (("eval", files / "m", "--data", files / "wide.npz"), "the model reads 2 channels"),
-        (("eval", files / "m", "--data", files / "other.npz"), "the label 'a' was not in training"),
-        (("bench", "--length", 0), "expected at least 1 step"),
+        (("evaluate", files / "m", "--data", files / "wide.npz"), "the model reads 2 channels"),
+        (("evaluate", files / "m", "--data", files / "other.npz"), "the label 'a' was not in training"),
+        (("time", "--length", 0), "expected at least 1 step"),
     ):
-        code, _, err = run(capsys, *words)
+        code, _, err = thrifty("lrcssm", *words)
         assert code == 2, words
         assert message in err
         assert err.splitlines()[-1].startswith("error:"), err
 
 
-def test_labels_of_any_kind_of_number_are_known_again(capsys, files):
+def test_labels_of_any_kind_of_number_are_known_again(thrifty, files):
     X = np.random.default_rng(0).standard_normal((8, 5, 2))
     np.savez(files / "f.npz", X=X, y=np.array([0.1, 1.0] * 4, np.float32))
     np.savez(files / "bare.npz", X=X)
-    code, _, err = run(capsys, "train", "--data", files / "f.npz", "--out", files / "m", *SMALL[:-4], "--epochs", 1)
+    code, _, err = thrifty(
+        "lrcssm", "train", "--data", files / "f.npz", "--out", files / "m", *SMALL[:-4], "--epochs", 1
+    )
     assert code == 0, err
-    code, out, err = run(capsys, "eval", files / "m", "--data", files / "f.npz")
+    code, out, err = thrifty("lrcssm", "evaluate", files / "m", "--data", files / "f.npz")
     assert code == 0, err
-    code, out, err = run(capsys, "eval", files / "m", "--data", files / "bare.npz", "--out", files / "p.npy")
+    code, out, err = thrifty("lrcssm", "evaluate", files / "m", "--data", files / "bare.npz", "--out", files / "p.npy")
     assert (code, "8 predictions" in out) == (0, True), err
     (files / "m" / "labels.json").write_text("[]")
-    code, _, err = run(capsys, "eval", files / "m", "--data", files / "f.npz")
+    code, _, err = thrifty("lrcssm", "evaluate", files / "m", "--data", files / "f.npz")
     assert (code, "expected JSON with 'classes'" in err) == (2, True)
     (files / "m" / "labels.json").unlink()
-    code, _, err = run(capsys, "eval", files / "m", "--data", files / "f.npz")
+    code, _, err = thrifty("lrcssm", "evaluate", files / "m", "--data", files / "f.npz")
     assert (code, "the names of the classes are missing" in err) == (2, True)
 
 
 def test_what_the_adviser_is_told():
-    facts = {"steps_per_sequence": 1000, "state": 64, "batch": 4, "layers": 2}
+    facts = {"sequence": 1000, "state": 64, "batch": 4, "layers": 2}
     delta = predict(Workload("sequence classification", facts))
     assert delta.total(Resource.ACTIVATIONS) == -4 * 2 * 4 * 1000 * 64
     assert delta.total(Resource.FLOPS) < 0

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich.console import Console
 from rich.table import Table
+
+from thrifty._common.files import refuse_existing, write_whole
+from thrifty._common.options import Device, Force, Json, Seed
+from thrifty._common.runs import first_process, join
 
 if TYPE_CHECKING:
     from thrifty.models.lrcssm.network import LrcSSMModel
@@ -19,7 +22,6 @@ app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode="
 
 Data = Annotated[str, typer.Option("--data", help="A .npz (X: n × time × channels, y), a .ts file, or uea:NAME.")]
 Model = Annotated[Path, typer.Argument(help="The folder that `train` wrote.", exists=True, file_okay=False)]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON in place of text.")]
 
 LABELS = "labels.json"
 
@@ -28,8 +30,8 @@ LABELS = "labels.json"
 def _lrcssm() -> None:
     """Non-linear recurrent layers with a diagonal Jacobian, solved over the whole sequence at once.
 
-    `train` fits the paper's network to a file of sequences, `eval` scores it on another, `check` says what is
-    guaranteed of it and how its solves converge, `bench` times one layer on this machine.
+    `train` fits the paper's network to a file of sequences, `evaluate` scores it on another, `check` says what is
+    guaranteed of it and how its solves converge, `time` times one layer on this machine.
     """
 
 
@@ -59,10 +61,12 @@ def train(
     patience: Annotated[int, typer.Option(help="Epochs without a better validation score.")] = 30,
     validation: Annotated[float, typer.Option(help="Share held out to stop by; 0 trains for all epochs.")] = 0.15,
     split: Annotated[str | None, typer.Option(help="Of a set by name: train or test.")] = "train",
-    amp: Annotated[str | None, typer.Option(help="bf16 or fp16 for dense layers; recurrences stay in single.")] = None,
-    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
-    seed: Annotated[int, typer.Option(help="Of weights, split and order.", min=0)] = 0,
-    force: Annotated[bool, typer.Option("--force", help="Replace a model that is there.")] = False,
+    precision: Annotated[
+        Literal["fp32", "bf16", "fp16"], typer.Option(help="Of dense layers; recurrences stay in fp32.")
+    ] = "fp32",
+    device: Device = "auto",
+    seed: Seed = 0,
+    force: Force = False,
 ) -> None:
     """Train a classifier or a regressor of sequences.
 
@@ -73,13 +77,11 @@ def train(
     import numpy as np
     import torch
 
-    from thrifty._common.files import write_whole
     from thrifty.models.lrcssm.estimator import build
     from thrifty.models.lrcssm.fitting import Recipe, fit
     from thrifty.models.lrcssm.sequences import Sequences, coded_labels, hold_out, read
 
-    if (out / "config.json").exists() and not force:
-        raise FileExistsError(f"{out} holds a model already; choose another folder, or use --force to replace it")
+    refuse_existing(out / "config.json", force)
     if force and (out / "config.json").exists():
         (out / "checkpoint.pt").unlink(missing_ok=True)
     found = read(data, split)
@@ -99,60 +101,54 @@ def train(
         pooling=pooling, bidirectional=bidirectional, dropout=dropout, standardize=standardize,
     )  # fmt: skip
     recipe = Recipe(
-        epochs, lr, batch, schedule, weight_decay=weight_decay, patience=patience, amp=amp, seed=seed
+        epochs, lr, batch, schedule, weight_decay=weight_decay, patience=patience, precision=precision, seed=seed
     )  # fmt: skip
     kept, held = hold_out(sequences, validation, seed, target if classes is not None else None)
-    device = _join(device)
+    device = join(device)
     torch.manual_seed(seed)
-    first = os.environ.get("RANK", "0") == "0"
 
     score_of = "accuracy" if classes is not None else "-MSE"
     what = "loss" if held is None else f"validation {score_of}"
 
     def tell(epoch: int, total: int, loss: float, score: float) -> None:
-        if first:
+        if first_process():
             typer.echo(
                 f"epoch {epoch} of {total}: loss {loss:.4f}, {what} {abs(score) if held is None else score:.4f}",
                 err=True,
             )
 
     fitted = fit(model.to(device), kept, held, recipe, checkpoint=out / "checkpoint.pt", progress=tell)
-    if first:
+    if first_process():
         names = None if classes is None else classes.tolist()
         write_whole(out / LABELS, json.dumps({"classes": names}) + "\n", force=True)  # no model without its labels
         model.cpu().save_pretrained(out)
         typer.echo(f"{what} {abs(fitted.best_score) if held is None else fitted.best_score:.4f}; saved in {out}")
 
 
-@app.command("eval")
+@app.command("evaluate")
 def evaluate_model(
     model: Model,
     data: Data,
     split: Annotated[str | None, typer.Option(help="Of a set by name: train or test.")] = "test",
     out: Annotated[Path | None, typer.Option(help="Where to write predictions, as .npy.")] = None,
     as_json: Json = False,
-    force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
+    force: Force = False,
 ) -> None:
     """Score a trained model on a file of sequences; every sequence counts.
 
-    Example: `thrifty lrcssm eval model --data held_out.npz`
+    Example: `thrifty lrcssm evaluate model --data held_out.npz`
     """
-    import io
-
     import numpy as np
 
-    from thrifty._common.files import write_whole
     from thrifty.models.lrcssm.fitting import evaluate, outputs
     from thrifty.models.lrcssm.sequences import Sequences
 
-    if out is not None and out.exists() and not force:
-        raise FileExistsError(f"{out} already exists; choose another path, or use --force to replace it")
+    refuse_existing(out, force)
     network, found, classes = _load(model, data, split)
     if out is not None:
         raw = outputs(network, found).numpy()
-        file = io.BytesIO()
-        np.save(file, raw if classes is None else np.array(classes)[raw.argmax(-1)])
-        write_whole(out, file.getvalue(), force=force)
+        predicted = raw if classes is None else np.array(classes)[raw.argmax(-1)]
+        write_whole(out, lambda file: np.save(file, predicted), force=force)
     if found.y is None and out is not None:
         typer.echo(f"{len(found)} predictions in {out}; {data} holds no labels to compare with")
         return
@@ -196,21 +192,21 @@ def check(
 
 
 @app.command()
-def bench(
+def time(
     d_state: Annotated[int, typer.Option(help="State channels, and width of the input.", min=1)] = 64,
     batch: Annotated[int, typer.Option(help="Sequences.", min=1)] = 1,
     length: Annotated[list[int] | None, typer.Option(help="Steps; repeatable.")] = None,
     cell: Annotated[str, typer.Option(help="The cell.")] = "lrc",
-    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    device: Device = "auto",
     as_json: Json = False,
 ) -> None:
     """Time one layer, forward and backward, beside nn.GRU: seconds, peak memory, Newton iterations by length.
 
-    `thrifty bench lrcssm` is the whole experiment. Example: `thrifty lrcssm bench --length 1000 --length 10000`
+    `thrifty bench lrcssm` is the whole experiment. Example: `thrifty lrcssm time --length 1000 --length 10000`
     """
     from thrifty.models.lrcssm.evidence.lengths import time_lengths
 
-    rows = time_lengths(cell, d_state, batch, length or [256, 1024, 4096], device)
+    rows = time_lengths(cell, d_state, batch, length or [256, 1024, 4096], join(device))
     if as_json:
         typer.echo(json.dumps(rows))
         return
@@ -256,16 +252,3 @@ def _codes(y: Any, classes: list[Any]) -> Any:
 def _name(label: Any) -> str:
     """Return a label as text; 1 and 1.0 are the same."""
     return str(int(label)) if isinstance(label, float) and label.is_integer() else str(label)
-
-
-def _join(device: str) -> str:
-    """Join the other processes where torchrun started several, and return this one's device."""
-    import torch
-
-    if device.startswith("cuda") and not torch.cuda.is_available():
-        raise ValueError("--device: torch finds no CUDA device on this machine; use --device cpu")
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-        torch.distributed.init_process_group("nccl" if device.startswith("cuda") else "gloo")
-        if device == "cuda":
-            device = f"cuda:{os.environ.get('LOCAL_RANK', '0')}"
-    return device

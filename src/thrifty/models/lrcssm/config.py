@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, dataclass, fields
-from numbers import Integral
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
+from thrifty._common import settings
+from thrifty._common.checks import number, one_of, whole
 from thrifty.models.lrcssm.cells import CELLS
-from thrifty.models.lrcssm.cells.base import Initialisation, one_of
+from thrifty.models.lrcssm.cells.base import Initialisation
 
 SCHEMA, VERSION = "thrifty.lrcssm", 1
 
@@ -81,20 +81,17 @@ class LrcSSMConfig:
 
     def __post_init__(self) -> None:
         for name in ("in_channels", "out_features", "d_model", "d_state", "n_layers"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
-                raise ValueError(f"{name}: expected a whole number of at least 1, got {value!r}")
-            object.__setattr__(self, name, int(value))  # NumPy's integers, as grids have them, are not JSON's
+            object.__setattr__(
+                self, name, whole(name, getattr(self, name))
+            )  # NumPy's integers, as grids have them, are not JSON's
         for name in ("per_step", "bidirectional", "affine", "standardize", "elastance_input"):
             if not isinstance(getattr(self, name), bool):
                 raise ValueError(f"{name}: expected True or False, got {getattr(self, name)!r}")
-        if not isinstance(self.cell, str) or self.cell not in CELLS:
-            raise ValueError(f"cell: expected one of {', '.join(CELLS)}, got {self.cell!r}")
-        one_of("task", self.task, Task)
-        one_of("pooling", self.pooling, Pooling)
-        one_of("init", self.init, Initialisation)
-        if not (isinstance(self.dropout, int | float) and 0 <= self.dropout < 1):
-            raise ValueError(f"dropout: expected a share in [0, 1), got {self.dropout!r}")
+        one_of("cell", self.cell, CELLS)
+        one_of("task", self.task, get_args(Task))
+        one_of("pooling", self.pooling, get_args(Pooling))
+        one_of("init", self.init, get_args(Initialisation))
+        number("dropout", self.dropout, "a share in [0, 1)", least=0, below=1)
 
     def cell_options(self) -> dict[str, Any]:
         """Return the options that the cell takes and that were changed."""
@@ -114,7 +111,7 @@ class LrcSSMConfig:
 
     def to_json(self) -> str:
         """Return the settings as JSON."""
-        return json.dumps({"schema": SCHEMA, "version": VERSION, **asdict(self)}, indent=1) + "\n"
+        return settings.dump(asdict(self), SCHEMA, VERSION)
 
     @classmethod
     def from_json(cls, text: str) -> LrcSSMConfig:
@@ -123,15 +120,5 @@ class LrcSSMConfig:
         Raises:
             ValueError: It is not JSON, of another schema or version, or has a key that is unknown or missing.
         """
-        try:
-            found = json.loads(text)
-        except json.JSONDecodeError as error:
-            raise ValueError(f"config: expected JSON, got something else: {error}") from None
-        if not isinstance(found, dict) or found.pop("schema", None) != SCHEMA or found.pop("version", None) != VERSION:
-            raise ValueError(f"config: expected schema {SCHEMA!r}, version {VERSION}")
-        known = {field.name for field in fields(cls)}
-        if unknown := sorted(set(found) - known):
-            raise ValueError(f"config: unknown key {unknown[0]!r}; known are {', '.join(sorted(known))}")
-        if missing := [name for name in ("in_channels", "out_features") if name not in found]:
-            raise ValueError(f"config: the key {missing[0]!r} is missing")
-        return cls(**found)
+        known, needed = [field.name for field in fields(cls)], ("in_channels", "out_features")
+        return cls(**settings.parse(text, SCHEMA, VERSION, known=known, needed=needed, name="config"))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 
-from thrifty._common.ledger import Entry, LedgerDelta, Resource, Workload
+from thrifty._common.ledger import Entry, LedgerDelta, Resource, Task, Workload
 
 #: Tasks whose input is a sequence of vectors.
-TASKS = ("sequence classification", "sequence regression", "time-series forecasting")
+TASKS = (Task.SEQUENCE_CLASSIFICATION, Task.SEQUENCE_REGRESSION, Task.FORECASTING)
 
 #: Newton iterations of a certified layer: 2 to 6 at every length and scale of weights that was measured.
 ITERATIONS = 4
@@ -20,27 +20,27 @@ def predict(workload: Workload) -> LedgerDelta:
     """Predict how a diagonal recurrence changes activations and FLOPs of a recurrent layer in training.
 
     Args:
-        workload: A sequence task with ``steps_per_sequence`` (T), ``state`` (D), and optionally ``batch`` (1),
-            ``layers`` (1), ``input`` (width n; D), ``rnn`` (``"gru"`` or ``"lstm"``; ``"gru"``), ``updates`` (1) and
-            ``bytes_a_number`` (4).
+        workload: A sequence task with ``sequence`` (its steps, T), ``state`` (D), and optionally ``batch`` (1),
+            ``layers`` (1), ``input`` (width n; D), ``rnn`` (``"gru"`` or ``"lstm"``; ``"gru"``), ``steps`` (updates of
+            the weights; 1) and ``bytes_a_number`` (4).
 
     Returns:
-        Bytes of activations and FLOPs over all updates, as changes against ``rnn``; the depth is in the preconditions.
+        Bytes of activations and FLOPs over all steps, as changes against ``rnn``; the depth is in the preconditions.
 
     Raises:
         ValueError: A fact is missing, or ``rnn`` is unknown.
 
     Example:
-        >>> facts = {"steps_per_sequence": 17_984, "state": 64, "batch": 32}
+        >>> facts = {"sequence": 17_984, "state": 64, "batch": 32}
         >>> delta = predict(Workload("sequence classification", facts))
         >>> round(delta.total(Resource.ACTIVATIONS) / 1e9, 2)
         -0.15
     """
     if workload.task not in TASKS:
         return LedgerDelta.not_applicable(f"it is a recurrent layer; {workload.task} has none")
-    T, D = workload.number("steps_per_sequence"), workload.number("state")
+    T, D = workload.number("sequence"), workload.number("state")
     batch, layers, n = workload.number("batch", 1), workload.number("layers", 1), workload.number("input", D)
-    updates, width = workload.number("updates", 1), workload.number("bytes_a_number", 4)
+    updates, width = workload.number("steps", 1), workload.number("bytes_a_number", 4)
     now = str(workload.facts.get("rnn", "gru"))
     if now not in _KEPT:
         raise ValueError(f"workload: 'rnn' must be one of {', '.join(_KEPT)}, got {now!r}")
@@ -61,7 +61,7 @@ def predict(workload: Workload) -> LedgerDelta:
             Entry(
                 Resource.FLOPS,
                 updates * (ours - theirs),
-                f"updates · layers · batch · T · (12·D·n + {ITERATIONS + 2}·40·D − 6·{gates}·D·(n + D))",
+                f"steps · layers · batch · T · (12·D·n + {ITERATIONS + 2}·40·D − 6·{gates}·D·(n + D))",
                 f"no product with the state, {ITERATIONS} Newton iterations and two passes back",
             ),
         ),

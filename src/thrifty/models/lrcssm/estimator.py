@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any, Self
 
@@ -12,12 +11,14 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils.validation import check_is_fitted, check_random_state
 
-from thrifty._common.files import write_whole
+from thrifty._common import settings as as_json
+from thrifty._common.files import refuse_existing, write_whole
 from thrifty.models.lrcssm.fitting import Fitted, Recipe, Schedule, fit, outputs
 from thrifty.models.lrcssm.network import LrcSSMModel
 from thrifty.models.lrcssm.sequences import Sequences, coded_labels, from_arrays, hold_out
 
 META, SCHEMA, VERSION = "estimator.json", "thrifty.lrcssm.estimator", 1
+_KEYS = ("estimator", "n_channels_in", "classes", "scaling")
 
 
 class _Estimator(BaseEstimator):  # type: ignore[misc]
@@ -98,24 +99,24 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
             raise ValueError(f"X: expected {self.n_channels_in_} channels as in fit, got {data.X.shape[2]}")
         return outputs(self.model_, data).numpy()
 
-    def save_pretrained(self, folder: str | Path) -> None:
+    def save_pretrained(self, folder: str | Path, *, force: bool = False) -> None:
         """Save the fitted estimator: weights as safetensors, the rest as JSON.
 
         Raises:
             NotFittedError: It is not fitted.
+            FileExistsError: The folder holds a model, and ``force`` is off.
         """
         check_is_fitted(self, "model_")
+        refuse_existing(Path(folder, "config.json"), force)
         self.model_.save_pretrained(folder)
         classes = getattr(self, "classes_", None)
         record = {
-            "schema": SCHEMA,
-            "version": VERSION,
             "estimator": type(self).__name__,
             "n_channels_in": self.n_channels_in_,
             "classes": None if classes is None else classes.tolist(),
             "scaling": self._scaling(),
         }
-        write_whole(Path(folder, META), json.dumps(record, indent=1) + "\n", force=True)
+        write_whole(Path(folder, META), as_json.dump(record, SCHEMA, VERSION), force=True)
 
     def _scaling(self) -> dict[str, Any]:
         """Return how values of ``y`` are scaled."""
@@ -129,11 +130,10 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
             ValueError: The folder holds another estimator.
             OSError: A file is missing.
         """
-        record = _record(Path(folder, META))
-        if (record.get("schema"), record.get("version"), record.get("estimator")) != (SCHEMA, VERSION, cls.__name__):
-            raise ValueError(f"folder: {folder} does not hold a {cls.__name__} of version {VERSION}")
-        if missing := [name for name in ("n_channels_in", "classes", "scaling") if name not in record]:
-            raise ValueError(f"folder: {META} in {folder} lacks {missing[0]!r}")
+        path = Path(folder, META)
+        record = as_json.parse(path.read_text(), SCHEMA, VERSION, known=_KEYS, needed=_KEYS, name=str(path))
+        if record["estimator"] != cls.__name__:
+            raise ValueError(f"folder: expected a {cls.__name__} in {folder}, got a {record['estimator']}")
         model = LrcSSMModel.from_pretrained(str(folder))
         names = [name for name in cls().get_params() if hasattr(model.config, name)]
         made = cls(**{name: getattr(model.config, name) for name in names})
@@ -238,14 +238,6 @@ class LrcSSMRegressor(RegressorMixin, _Estimator):  # type: ignore[misc]
         """Return the predicted values, shaped as ``y`` was."""
         found: NDArray = self._outputs(X) * self.scale_ + self.center_
         return found[:, 0] if self.single_output_ else found
-
-
-def _record(path: Path) -> dict[str, Any]:
-    try:
-        found = json.loads(path.read_text())
-    except json.JSONDecodeError as error:
-        raise ValueError(f"folder: {path} is not JSON: {error}") from None
-    return found if isinstance(found, dict) else {}
 
 
 def build(data: Sequences, out_features: int, seed: int, **settings: Any) -> LrcSSMModel:

@@ -8,16 +8,13 @@ from __future__ import annotations
 
 import copy
 import hashlib
-import io
 import math
-import os
 import pickle
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
-from numbers import Integral
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
@@ -27,13 +24,15 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 
+from thrifty._common.checks import one_of, whole
 from thrifty._common.files import write_whole
-from thrifty.models.lrcssm.cells.base import one_of
+from thrifty._common.runs import first_process
 from thrifty.models.lrcssm.inputs import NotFiniteError
 from thrifty.models.lrcssm.network import LrcSSMModel
 from thrifty.models.lrcssm.sequences import Sequences
 
 Schedule = Literal["constant", "cosine"]
+Precision = Literal["fp32", "bf16", "fp16"]
 
 
 @dataclass(frozen=True)
@@ -48,7 +47,7 @@ class Recipe:
         clip: Largest global norm of the gradient.
         weight_decay: Adam's decoupled weight decay.
         patience: Epochs without a better validation score after which to stop.
-        amp: ``"bf16"`` or ``"fp16"``: dense layers in half precision; recurrences stay in single.
+        precision: ``"fp32"``; with ``"bf16"`` or ``"fp16"`` dense layers are in half precision, recurrences in single.
         seed: Of the order of batches.
 
     Raises:
@@ -62,19 +61,17 @@ class Recipe:
     clip: float = 1.0
     weight_decay: float = 0.0
     patience: int = 30
-    amp: str | None = None
+    precision: Precision = "fp32"
     seed: int = 0
 
     def __post_init__(self) -> None:
         for name in ("epochs", "batch_size", "patience"):
-            if not isinstance(getattr(self, name), Integral) or getattr(self, name) < 1:
-                raise ValueError(f"{name}: expected a whole number of at least 1, got {getattr(self, name)!r}")
+            whole(name, getattr(self, name))
         for name in ("lr", "clip"):
             if not 0 < getattr(self, name) < math.inf:
                 raise ValueError(f"{name}: expected a number above 0, got {getattr(self, name)!r}")
-        one_of("schedule", self.schedule, Schedule)
-        if self.amp not in {None, "bf16", "fp16"}:
-            raise ValueError(f"amp: expected 'bf16', 'fp16' or None, got {self.amp!r}")
+        one_of("schedule", self.schedule, get_args(Schedule))
+        one_of("precision", self.precision, get_args(Precision))
 
     def rate(self, epoch: int) -> float:
         """Return the rate of an epoch, counted from 0."""
@@ -126,7 +123,7 @@ def fit(
     device = next(model.parameters()).device
     fused = not any(p.is_complex() for p in model.parameters())  # one pass over all weights; real ones only
     optimizer = torch.optim.AdamW(model.parameters(), lr=recipe.lr, weight_decay=recipe.weight_decay, fused=fused)
-    scaler = torch.amp.GradScaler(device.type, enabled=recipe.amp == "fp16" and device.type == "cuda")
+    scaler = torch.amp.GradScaler(device.type, enabled=recipe.precision == "fp16" and device.type == "cuda")
     fitted, best = Fitted([], [], 0), copy.deepcopy(model.state_dict())
     run = "" if checkpoint is None else _fingerprint(model, train, validation)
     if checkpoint is not None and checkpoint.exists():
@@ -144,13 +141,13 @@ def fit(
         if validation is None or epoch == 0 or score > fitted.scores[fitted.best_epoch]:
             fitted.best_epoch = epoch
             best = copy.deepcopy(model.state_dict())
-        if checkpoint is not None and _first():
+        if checkpoint is not None and first_process():
             _save(checkpoint, run, model, optimizer, recipe, fitted, best)
         if progress is not None:
             progress(epoch + 1, recipe.epochs, loss, score)
     model.load_state_dict(best)
     model.eval()
-    if checkpoint is not None and _first():
+    if checkpoint is not None and first_process():
         checkpoint.unlink(missing_ok=True)
     return fitted
 
@@ -194,7 +191,7 @@ def _epoch(
     model.train()
     rank, world = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
     order = np.random.default_rng([recipe.seed, epoch]).permutation(len(data))
-    dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(recipe.amp or "")
+    dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(recipe.precision)
     total, seen = 0.0, 0
     for start in range(0, len(order), recipe.batch_size):
         rows = order[start : start + recipe.batch_size]
@@ -234,10 +231,6 @@ def _batch(data: Sequences, rows: NDArray, device: torch.device) -> tuple[Tensor
     return x, None if (lengths == longest).all() else torch.from_numpy(lengths).to(device)
 
 
-def _first() -> bool:
-    return os.environ.get("RANK", "0") == "0"
-
-
 def _fingerprint(model: LrcSSMModel, *parts: Sequences | None) -> str:
     """Return what a run's settings and data hash to: a checkpoint goes on with the same ones only."""
     found = hashlib.sha256(model.config.to_json().encode())
@@ -251,10 +244,9 @@ def _fingerprint(model: LrcSSMModel, *parts: Sequences | None) -> str:
 def _save(
     path: Path, run: str, model: nn.Module, optimizer: torch.optim.Optimizer, recipe: Recipe, fitted: Fitted, best: Any
 ) -> None:
-    file = io.BytesIO()
     record = {"run": run, "recipe": asdict(recipe), "fitted": asdict(fitted), "model": model.state_dict(), "best": best}
-    torch.save({**record, "optimizer": optimizer.state_dict(), "rng": torch.get_rng_state()}, file)
-    write_whole(path, file.getvalue(), force=True)
+    record |= {"optimizer": optimizer.state_dict(), "rng": torch.get_rng_state()}
+    write_whole(path, lambda file: torch.save(record, file), force=True)
 
 
 def _resume(

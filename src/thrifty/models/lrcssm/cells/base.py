@@ -6,11 +6,13 @@ Jacobian of a step is then diagonal. How inputs are mixed is free.
 
 from __future__ import annotations
 
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Float, Num
 from torch import Tensor, nn
+
+from thrifty._common.checks import whole
 
 Initialisation = Literal["standard", "reference"]
 
@@ -50,14 +52,11 @@ class DiagonalCell(nn.Module):
 
     def __init__(self, input_size: int, hidden_size: int, *, dt: float = 1.0, rho: float | None = None) -> None:
         super().__init__()
-        for name, value in (("input_size", input_size), ("hidden_size", hidden_size)):
-            if not isinstance(value, int) or value < 1:
-                raise ValueError(f"{name}: expected a whole number of at least 1, got {value!r}")
         if not (isinstance(dt, int | float) and 0 < dt <= 1):
             raise ValueError(f"dt: expected a step in (0, 1], got {dt!r}")
         if rho is not None and not (isinstance(rho, int | float) and 0 < rho <= 1):
             raise ValueError(f"rho: expected a bound in (0, 1], for instance 0.99, got {rho!r}")
-        self.input_size, self.hidden_size = input_size, hidden_size
+        self.input_size, self.hidden_size = whole("input_size", input_size), whole("hidden_size", hidden_size)
         self.dt, self.rho = float(dt), rho
 
     @property
@@ -139,13 +138,3 @@ def _forward_mode(cell: Any, x: Tensor, pre: tuple[Tensor, ...], v: Tensor) -> t
 def uniform(shape: tuple[int, ...], bound: float, **factory: Any) -> nn.Parameter:
     """Return a parameter with entries uniform in (−bound, bound)."""
     return nn.Parameter(torch.empty(shape, **factory).uniform_(-bound, bound))
-
-
-def one_of(name: str, value: object, allowed: Any) -> None:
-    """Refuse a value that is not among those of a ``Literal``.
-
-    Raises:
-        ValueError: The value is another.
-    """
-    if value not in get_args(allowed):
-        raise ValueError(f"{name}: expected one of {', '.join(map(repr, get_args(allowed)))}, got {value!r}")

@@ -7,14 +7,15 @@ A Newton solve of it is exact after one iteration.
 from __future__ import annotations
 
 import math
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional
 
-from thrifty.models.lrcssm.cells.base import DiagonalCell, one_of, uniform
+from thrifty._common.checks import one_of
+from thrifty.models.lrcssm.cells.base import DiagonalCell, uniform
 
 Eigenvalue = Literal["tanh", "softplus"]
 
@@ -52,7 +53,7 @@ class LinearLRCCell(DiagonalCell):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__(input_size, hidden_size, dt=dt, rho=rho)
-        one_of("eigenvalue", eigenvalue, Eigenvalue)
+        one_of("eigenvalue", eigenvalue, get_args(Eigenvalue))
         self.eigenvalue = eigenvalue
         D, bound = hidden_size, 1 / math.sqrt(hidden_size)
         factory = {"device": device, "dtype": dtype}

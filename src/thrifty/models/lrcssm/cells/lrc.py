@@ -14,15 +14,16 @@ published numbers). Every line is element-wise in x, hence, with S = σ(f), h = 
 from __future__ import annotations
 
 import math
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
 from jaxtyping import Float, Num
 from torch import Tensor, nn
 from torch.nn import functional
 
+from thrifty._common.checks import one_of
 from thrifty.models.lrcssm.cells import certified
-from thrifty.models.lrcssm.cells.base import DiagonalCell, Initialisation, one_of, uniform
+from thrifty.models.lrcssm.cells.base import DiagonalCell, Initialisation, uniform
 
 Elastance = Literal["asymmetric", "symmetric", "constant"]
 Synapse = Literal["post", "pre"]
@@ -85,10 +86,10 @@ class LRCCell(DiagonalCell):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__(input_size, hidden_size, dt=dt, rho=rho)
-        one_of("elastance", elastance, Elastance)
-        one_of("elastance_sign", elastance_sign, Sign)
-        one_of("input_synapse", input_synapse, Synapse)
-        one_of("init", init, Initialisation)
+        one_of("elastance", elastance, get_args(Elastance))
+        one_of("elastance_sign", elastance_sign, get_args(Sign))
+        one_of("input_synapse", input_synapse, get_args(Synapse))
+        one_of("init", init, get_args(Initialisation))
         if elastance == "constant" and elastance_input:
             raise ValueError("elastance_input: a constant elastance reads nothing; expected False")
         if state_dependent_A and not state_dependent_b:

@@ -1,4 +1,4 @@
-"""How long a layer takes by the length of its input: what `thrifty lrcssm bench` prints."""
+"""How long a layer takes by the length of its input: what `thrifty lrcssm time` prints."""
 
 from __future__ import annotations
 
