@@ -21,7 +21,7 @@ from thrifty.inference.speculation.decode.accept import accept_greedy
 from thrifty.inference.speculation.decode.cache import check_cacheable
 from thrifty.inference.speculation.decode.decoder import SpeculativeDecoder
 from thrifty.inference.speculation.decode.forward import Reader
-from thrifty.inference.speculation.decode.stats import SpeculativeStats
+from thrifty.inference.speculation.decode.stats import Round, SpeculativeStats
 from thrifty.inference.speculation.experts import counted_experts, expert_modules, pinned_experts
 from thrifty.inference.speculation.formula import experts_of
 from thrifty.inference.speculation.rows import Row
@@ -30,6 +30,9 @@ _log = logging.getLogger(__name__)
 
 #: Weights that fit into a last-level cache are read from there, which no larger model's are.
 SMALL_MODEL = 64 * 2**20
+
+#: Requests that are drawn for a batch, as several batches if it is smaller.
+DRAWS = 16
 
 Cell = tuple[str, int, int]  # what is timed, batch, tokens of a request
 
@@ -98,26 +101,27 @@ def profile_target(
         starts = torch.randint(0, len(text) - need + 1, (batch,), generator=generator)
         return torch.stack([text[s : s + need] for s in starts.tolist()]).to(device)
 
-    calls: dict[Cell, Callable[[], object]] = {}
+    calls: dict[Cell, list[Callable[[], object]]] = {}
     awake: dict[Cell, float] = {}
     with pinned_experts(model, experts), pinned_experts(draft if draft is not None else model, experts):
         for batch in batch_sizes:
-            ids = rows_of_text(batch)
+            # Which experts a few tokens wake is chance: small batches are drawn several times.
+            draws = [rows_of_text(batch) for _ in range(max(1, DRAWS // batch))]
+            ids = draws[0]
             target = _primed(model, ids, context, need)
             for width in widths:
-                calls["target", batch, width] = _pass(target, ids, context, width)
+                calls["target", batch, width] = _passes(target, draws, context, width)
                 with counted_experts(model) as counts:
-                    calls["target", batch, width]()  # the first call of each cell is not timed
+                    for call in calls["target", batch, width]:  # the first call of each is not timed
+                        call()
                 if expert_modules(model):
                     awake["target", batch, width] = counts.mean()
                 logits = torch.randn(batch, width, vocabulary, device=device, dtype=model.dtype)
                 drafts = logits[:, :-1].argmax(-1)
-                calls["reject", batch, width] = lambda drafts=drafts, logits=logits: accept_greedy(drafts, logits)[
-                    0
-                ].cpu()  # type: ignore[misc]
+                calls["reject", batch, width] = [_rejection(drafts, logits)]
             if draft is not None:
-                calls["draft", batch, 1] = _pass(_primed(draft, ids, context, need), ids, context, 1)
-                calls["draft", batch, 1]()
+                calls["draft", batch, 1] = _passes(_primed(draft, ids, context, need), draws, context, 1)
+                calls["draft", batch, 1][0]()
         cells = _time(calls, repeats, device, progress)
     return _rows(model, cells, batch_sizes, widths, context, repeats, awake)
 
@@ -157,12 +161,12 @@ def measure_generation(
 
 
 def steady_rate(stats: Sequence[SpeculativeStats], batch: int) -> float:
-    """Return tokens a millisecond, all requests together, over the rounds in which none had finished yet.
+    """Return tokens a millisecond, all requests together, over the rounds between the prompt and the first end.
 
     Raises:
         ValueError: There is no such round.
     """
-    rounds = [round_ for one in stats for round_ in one.rounds if round_.batch == batch]
+    rounds = _steady(stats, batch)
     if not rounds:
         raise ValueError(f"stats: no round had all {batch} requests")
     return sum(r.tokens for r in rounds) / sum(r.total_ms for r in rounds)
@@ -172,8 +176,7 @@ def generation_row(
     model: Any, stats: Sequence[SpeculativeStats], plain: Sequence[SpeculativeStats], batch: int, gamma: int
 ) -> Row:
     """Return a measurement of whole generations: σ, speed-up, and the times of a round's parts."""
-    rounds = [r for one in stats for r in one.rounds if r.batch == batch]
-    steps = [r for one in plain for r in one.rounds if r.batch == batch]
+    rounds, steps = _steady(stats, batch), _steady(plain, batch)
     experts, top_k = experts_of(model.config.get_text_config().to_dict())
     counted = sum(n * count for r in rounds for n, count in enumerate(r.accepted))
     sigma = (1 + counted / sum(r.batch for r in rounds)) / (gamma + 1)
@@ -185,6 +188,11 @@ def generation_row(
     )  # fmt: skip
 
 
+def _steady(stats: Sequence[SpeculativeStats], batch: int) -> list[Round]:
+    """Return the rounds in which all requests took part and no prompt was read."""
+    return [r for one in stats for r in one.rounds if r.batch == batch and not r.prompt]
+
+
 def _primed(model: Any, ids: Tensor, context: int, capacity: int) -> Reader:
     """Return a reader whose cache holds the context of every row."""
     reader = Reader(model, capacity)
@@ -194,14 +202,25 @@ def _primed(model: Any, ids: Tensor, context: int, capacity: int) -> Reader:
     return reader
 
 
-def _pass(reader: Reader, ids: Tensor, context: int, width: int) -> Callable[[], object]:
-    places = torch.arange(context, context + width, device=ids.device).expand(len(ids), width)
-    tokens = ids[:, context : context + width]
-    return lambda: reader.read(tokens, places, context + width, keep=width, together=context)
+def _passes(reader: Reader, draws: Sequence[Tensor], context: int, width: int) -> list[Callable[[], object]]:
+    """Return a pass over each draw of tokens, all behind the same context."""
+    places = torch.arange(context, context + width, device=draws[0].device).expand(len(draws[0]), width)
+
+    def one(tokens: Tensor) -> Callable[[], object]:
+        return lambda: reader.read(tokens, places, context + width, keep=width, together=context)
+
+    return [one(ids[:, context : context + width]) for ids in draws]
+
+
+def _rejection(drafts: Tensor, logits: Tensor) -> Callable[[], object]:
+    def reject() -> Tensor:
+        return accept_greedy(drafts, logits)[0].cpu()
+
+    return reject
 
 
 def _time(
-    calls: dict[Cell, Callable[[], object]],
+    calls: dict[Cell, list[Callable[[], object]]],
     repeats: int,
     device: torch.device,
     progress: Callable[[int, int], object] | None,
@@ -214,9 +233,10 @@ def _time(
         for place, cell in enumerate([*order[turn:], *order[:turn]]):
             _wait(device)
             start = time.perf_counter()
-            calls[cell]()
+            for call in calls[cell]:
+                call()
             _wait(device)
-            samples[cell].append((time.perf_counter() - start) * 1e3)
+            samples[cell].append((time.perf_counter() - start) * 1e3 / len(calls[cell]))
             if progress is not None:
                 progress(repeat * len(order) + place + 1, repeats * len(order))
     return Cells(samples)

@@ -73,7 +73,7 @@ def rolling_back_together(decoder: Any) -> Any:
     from thrifty.inference.speculation.decode.batch import Batch
 
     class Together(type(decoder)):  # type: ignore[misc]
-        def _round(self, batch: Batch, output: Any) -> Any:
+        def _round(self, batch: Batch, output: Any, unread: int) -> Any:
             accept = batch.accept
 
             def shortest(drafts: Any, q: Any, logits: Any) -> Any:
@@ -85,7 +85,7 @@ def rolling_back_together(decoder: Any) -> Any:
 
             batch.accept = shortest  # type: ignore[method-assign]
             try:
-                return super()._round(batch, output)
+                return super()._round(batch, output, unread)
             finally:
                 batch.accept = accept  # type: ignore[method-assign]
 

@@ -18,8 +18,8 @@ from thrifty.inference.speculation.decode.forward import Reader, window
 class Batch:
     """Rows of a generation that are not done.
 
-    Every token but a row's last has its keys and values in the target's cache; the draft's may lag behind, by a token
-    after full acceptance and by more after plain steps, and catches up when it drafts next.
+    The target has read every token but a row's last. The draft may lag behind, by a token after full acceptance and by
+    more after plain steps, and catches up when it drafts next; so do both with prompts of equal length.
 
     Args:
         target: The target model.
@@ -53,7 +53,9 @@ class Batch:
         self.lengths = _prompt_lengths(input_ids, attention_mask)
         self.rows = np.arange(len(input_ids))
         self.length = torch.as_tensor(self.lengths, device=self.device)
-        self.known = np.zeros(len(input_ids), np.int64)  # tokens that the draft has read
+        # Tokens that each model has read: all of the target's but the last, the draft may lag behind.
+        self.known = np.zeros(len(input_ids), np.int64)
+        self.read = np.zeros(len(input_ids), np.int64)
         self.target, self.draft = Reader(target, capacity), Reader(draft, capacity)
         self.probabilities, self.generator = probabilities, generator
         # A token stands at its position: prompts move to the left end.
@@ -74,14 +76,21 @@ class Batch:
         """Whether all rows are equally long."""
         return bool(self.lengths.min() == self.lengths.max())
 
-    def prefill(self, *, draft: bool) -> None:
-        """Read the prompts but for their last tokens, which the first round reads."""
+    def prefill(self, *, draft: bool) -> int:
+        """Read the prompts but for their last tokens; prompts of equal length are left to the first round's passes.
+
+        Returns:
+            Tokens of a row that the first round reads besides its own.
+        """
         width = int(self.lengths.max()) - 1
-        if width:
-            places = torch.arange(width, device=self.device).expand(self.size, width)
-            for reader in (self.target, self.draft) if draft else (self.target,):
-                reader.read(self.ids[:, :width], places, width, keep=1, together=0)
+        if self._level:
+            return width
+        places = torch.arange(width, device=self.device).expand(self.size, width)
+        for reader in (self.target, self.draft) if draft else (self.target,):
+            reader.read(self.ids[:, :width], places, width, keep=1)
+        self.read = self.lengths - 1
         self.known = self.lengths - 1 if draft else np.zeros_like(self.lengths)
+        return 0
 
     def propose(self, gamma: int) -> tuple[Int[Tensor, "batch gamma"], Float[Tensor, "batch gamma vocab"] | None]:
         """Draft ``gamma`` tokens for every row; return them, and when sampling what they were drawn from."""
@@ -110,13 +119,14 @@ class Batch:
 
     def verify(self, drafts: Int[Tensor, "batch gamma"]) -> Float[Tensor, "batch gamma_1 vocab"]:
         """Let the target read every row's last token and drafts in one pass; return its logits after each."""
-        last, place = window(self.ids, self.length, 1)
-        width = drafts.shape[1] + 1
-        places = place + torch.arange(width, device=self.device)
-        tokens = torch.cat((last, drafts), dim=1)
-        longest = int(self.lengths.max())
-        start = longest - 1 if self._level else None
-        return self.target.read(tokens, places, longest + width - 1, keep=width, together=start)
+        behind, longest = int((self.lengths - self.read).max()), int(self.lengths.max())
+        tokens, places = window(self.ids, self.length, behind)
+        width = drafts.shape[1]
+        ahead = self.length[:, None] + torch.arange(width, device=self.device)
+        tokens, places = torch.cat((tokens, drafts), dim=1), torch.cat((places, ahead), dim=1)
+        start = longest - behind if self._level else None
+        self.read = self.lengths + width
+        return self.target.read(tokens, places, longest + width, keep=width + 1, together=start)
 
     def accept(
         self, drafts: Tensor, q: Tensor | None, logits: Tensor
@@ -138,11 +148,14 @@ class Batch:
     def advance(self, accepted: NDArray[np.int64]) -> None:
         """Take note of what was accepted, on this side of the device."""
         self.lengths = self.lengths + accepted + 1
-        self.known = np.minimum(self.known, self.lengths - 1)  # of the drafts, the draft has read those that stand
+        # Of the drafts, both have read those that stand.
+        self.known = np.minimum(self.known, self.lengths - 1)
+        self.read = np.minimum(self.read, self.lengths - 1)
 
     def keep(self, rows: NDArray[np.int64]) -> None:
         """Drop all other rows: a finished row would wake experts, and pollute time and counts alike."""
-        self.rows, self.lengths, self.known = self.rows[rows], self.lengths[rows], self.known[rows]
+        self.rows, self.lengths = self.rows[rows], self.lengths[rows]
+        self.known, self.read = self.known[rows], self.read[rows]
         index = torch.as_tensor(rows, device=self.device)
         self.length, self.ids = self.length[index], self.ids[index]
         self.target.cache.keep(index)

@@ -118,14 +118,15 @@ class SpeculativeDecoder:
         stats = SpeculativeStats()
         with pinned_experts(self.target, self.experts), pinned_experts(self.draft, self.experts):
             began = time.perf_counter()
-            batch.prefill(draft=self._longest() > 0)
+            unread = batch.prefill(draft=self._longest() > 0)
             stats.prefill_ms = _ms(began, batch)
             output = _Output(input_ids, most, config)
             while batch.size:
-                stats.rounds.append(self._round(batch, output))
+                stats.rounds.append(self._round(batch, output, unread))
+                unread = 0
         return SpeculativeOutput(*output.trimmed(), stats)
 
-    def _round(self, batch: Batch, output: _Output) -> Round:
+    def _round(self, batch: Batch, output: _Output, unread: int) -> Round:
         """Draft, verify, accept, commit; rows that are done leave the batch."""
         size = batch.size
         gamma = self.gamma if isinstance(self.gamma, int) else self.gamma.gamma(size)
@@ -143,8 +144,9 @@ class SpeculativeDecoder:
         total = (time.perf_counter() - began) * 1e3
         tally = tuple(np.bincount(notes[0], minlength=gamma + 1).tolist())
         if isinstance(self.gamma, GammaController):
-            self.gamma.observe(size, gamma, tally, verify_ms=verified, draft_ms=drafted)
-        return Round(size, gamma, drafted, verified, rejected, tally, tokens, total)
+            times = {} if unread else {"verify_ms": verified, "draft_ms": drafted}  # a prompt is no step
+            self.gamma.observe(size, gamma, tally, **times)
+        return Round(size, gamma, drafted, verified, rejected, tally, tokens, total, unread)
 
     def _longest(self) -> int:
         return self.gamma if isinstance(self.gamma, int) else self.gamma.max_gamma

@@ -20,6 +20,7 @@ class Round:
         accepted: How many rows accepted exactly 0, 1, ... γ draft tokens.
         tokens: Tokens emitted, all rows together, after cutting at the end of sequences.
         total_ms: The whole round, bookkeeping included.
+        prompt: Tokens of the prompt that each row read besides, which makes its times no measure of a round's.
     """
 
     batch: int
@@ -30,6 +31,7 @@ class Round:
     accepted: tuple[int, ...]
     tokens: int
     total_ms: float
+    prompt: int = 0
 
 
 @dataclass
@@ -38,7 +40,7 @@ class SpeculativeStats:
 
     Args:
         rounds: In order.
-        prefill_ms: Reading the prompts, both models.
+        prefill_ms: Reading prompts of unequal length, both models; others are read by the first round.
     """
 
     rounds: list[Round] = field(default_factory=list)
@@ -51,13 +53,13 @@ class SpeculativeStats:
 
     @property
     def decode_ms(self) -> float:
-        """All rounds, without prefill."""
-        return sum(round_.total_ms for round_ in self.rounds)
+        """All rounds, without those that read prompts besides."""
+        return sum(round_.total_ms for round_ in self.rounds if not round_.prompt)
 
     @property
     def rejection_share(self) -> float:
         """The acceptance test's share of the rounds' time."""
-        return sum(r.reject_ms for r in self.rounds) / self.decode_ms if self.decode_ms else 0.0
+        return sum(r.reject_ms for r in self.rounds if not r.prompt) / self.decode_ms if self.decode_ms else 0.0
 
     def survival(self) -> list[float]:
         """Return p_i, the share of drafts of at least i tokens of which at least i were accepted, i = 1, 2, ...

@@ -21,7 +21,7 @@ SPARSE, DENSE = (4, 8, 16), 32
 def show(ctx: Context, evidence: Evidence) -> None:
     """Measure the efficiency of verification, and whether it rises and falls as the theory has it."""
     if ctx.full:
-        runs = [sweep(ctx, seed, (1, 2, *SPARSE, DENSE), BATCHES, (WIDTH,), 3) for seed in ctx.seeds(quick=1, full=2)]
+        runs = [sweep(ctx, seed, (1, 2, *SPARSE, DENSE), BATCHES, (WIDTH,), 3) for seed in ctx.seeds(quick=1, full=3)]
     else:
         quick = (1, 8, 128)
         runs = [sweep(ctx, ctx.seed, (8,), quick, (WIDTH,), 2) | sweep(ctx, ctx.seed, (DENSE,), quick, (WIDTH,), 1)]

@@ -14,16 +14,17 @@ from thrifty.bench.evidence import Evidence
 from thrifty.bench.timing import threads
 from thrifty.inference.speculation.acceptance import Acceptance
 from thrifty.inference.speculation.decode import SpeculativeDecoder, SpeculativeStats
-from thrifty.inference.speculation.evidence.models import EXPERTS, OFTEN, calibrated_pair, prompts, set_top_k
+from thrifty.inference.speculation.evidence.models import EXPERTS, OFTEN, calibrated_pair, own_text, prompts, set_top_k
 from thrifty.inference.speculation.fit import fit_speculation_model
 from thrifty.inference.speculation.measure import generation_row, measure_generation, profile_target
+from thrifty.inference.speculation.model import SpeculationModel
 from thrifty.inference.speculation.rows import Row
 
 GAMMA, PROMPT, NEW = 4, 16, 24
 BATCHES, SPARSE = (1, 4, 16, 32), 4
 #: Draft lengths and tokens of a row that are compared with the target alone.
 GAMMAS, LOSSLESS = (0, 1, 4, 6), 24
-#: Cells that are timed to fit the model whose predictions are tested: 16 for each of two K.
+#: Cells that are timed to fit the models whose predictions are tested: 16 for each of two K.
 CELLS, WIDTHS = (1, 4, 16, 64), (1, 2, 4, 7)
 
 
@@ -72,20 +73,19 @@ def show_pairs(ctx: Context, evidence: Evidence, differing: list[float]) -> None
     """Generate with a sparse and with a dense target; predict both from a fit to passes alone."""
     measured: dict[int, list[Row]] = {}
     survival: dict[int, list[list[float]]] = {}
-    cells: list[Row] = []
+    models: dict[int, SpeculationModel] = {}
     for k in (SPARSE, EXPERTS):
         label = f"whole generations, K={k}"
         record = ctx.once(label, ctx.seed, lambda k=k: _generate(ctx.seed, k))
         measured[k] = [Row(**row) for row in record["rows"]]
         survival[k] = record["survival"]
-        cells += [Row(**row) for row in record["cells"]]
-    model = fit_speculation_model(cells).model
+        models[k] = fit_speculation_model([Row(**row) for row in record["cells"]]).model
     ratios, errors = [], []
     for k, rows in measured.items():
         name = f"K={k} of {EXPERTS}" if k < EXPERTS else "dense (K=E)"
         for row, curve in zip(rows, survival[k], strict=True):
             acceptance = Acceptance.from_survival(curve)
-            predicted = float(model.speedup(row.batch_size, GAMMA, acceptance, top_k=k))
+            predicted = float(models[k].speedup(row.batch_size, GAMMA, acceptance))
             errors.append(abs(predicted / (row.speedup or 1.0) - 1))
             metrics = {
                 "speed-up": Measurement.of(row.speedup or 0.0, "ratio", timed=True),
@@ -109,11 +109,14 @@ def show_pairs(ctx: Context, evidence: Evidence, differing: list[float]) -> None
 def _account(target: Any, draft: Any, batch: int) -> dict[str, float]:
     """Return the mean round of a generation, and what equation 4 makes of separately timed parts, in ms."""
     with threads(1):
-        rows = profile_target(target, [batch], [GAMMA + 1], context=PROMPT + NEW // 2, repeats=7, draft=draft)
+        text = own_text(target, draft)
+        rows = profile_target(
+            target, [batch], [GAMMA + 1], context=PROMPT + NEW // 2, repeats=7, draft=draft, text=text
+        )
         ids = prompts(batch, PROMPT)
         stats = measure_generation(target, draft, ids, [GAMMA], new_tokens=NEW, repeats=2)[GAMMA]
     row = rows[-1]
-    rounds = [r.total_ms for one in stats for r in one.rounds if r.batch == batch]
+    rounds = [r.total_ms for one in stats for r in one.rounds if r.batch == batch and not r.prompt]
     draft_ms, verify_ms, reject_ms = (ms or 0.0 for ms in (row.t_draft_ms, row.t_verify_ms, row.t_reject_ms))
     parts = {"drafting": GAMMA * draft_ms, "verifying": verify_ms, "rejecting": reject_ms}
     return {"wall": statistics.median(rounds), "equation": sum(parts.values()), **parts}
@@ -125,7 +128,8 @@ def _generate(seed: int, k: int) -> dict[str, Any]:
     set_top_k(target, k)
     rows, survival = [], []
     with threads(1):
-        cells = profile_target(target, CELLS, WIDTHS, context=PROMPT + NEW // 2, repeats=2, draft=draft)
+        text = own_text(target, draft, seed=seed)
+        cells = profile_target(target, CELLS, WIDTHS, context=PROMPT + NEW // 2, repeats=3, draft=draft, text=text)
         for batch in BATCHES:
             together: dict[int, list[SpeculativeStats]] = {0: [], GAMMA: []}
             for prompt in range(4 if batch == 1 else 1):  # one prompt may be lucky

@@ -17,6 +17,7 @@ from thrifty.inference.speculation.evidence.models import (
     OFTEN,
     SELDOM,
     calibrated_pair,
+    own_text,
     prompts,
     set_epsilon,
 )
@@ -34,7 +35,8 @@ def show(ctx: Context, evidence: Evidence, differing: list[float]) -> None:
     """Recommend from few passes and the acceptance of one run; compare with what every length really gives."""
     target, draft = calibrated_pair(TOP_K, OFTEN, seed=ctx.seed)
     with threads(1):
-        cells = profile_target(target, CELLS, WIDTHS, context=PROMPT + NEW // 2, repeats=2, draft=draft)
+        text = own_text(target, draft, seed=ctx.seed)
+        cells = profile_target(target, CELLS, WIDTHS, context=PROMPT + NEW // 2, repeats=3, draft=draft, text=text)
     model = fit_speculation_model(cells).model
     shares: dict[str, list[float]] = {}
     epsilon = OFTEN
