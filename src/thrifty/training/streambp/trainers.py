@@ -87,6 +87,26 @@ class StreamDPOTrainer(_Streams, _trl.DPOTrainer):  # type: ignore[misc, name-de
         streambp: The settings of streaming.
         head: ``"trl"`` keeps TRL's fused head.
         **kwargs: Those of ``trl.DPOTrainer``.
+
+    Example:
+        >>> from datasets import Dataset
+        >>> from transformers import ByT5Tokenizer, LlamaConfig, LlamaForCausalLM
+        >>> small = LlamaConfig(vocab_size=384, hidden_size=8, intermediate_size=8, num_hidden_layers=1,
+        ...     num_attention_heads=2)
+        >>> pairs = {"prompt": ["2 + 2 ="] * 8, "chosen": [" 4"] * 8, "rejected": [" 5"] * 8}
+        >>> trainer = StreamDPOTrainer(
+        ...     LlamaForCausalLM(small),
+        ...     ref_model=LlamaForCausalLM(small),  # a model loaded from a folder finds its own
+        ...     args=_trl.DPOConfig("out", report_to="none", use_cpu=True, bf16=False),
+        ...     train_dataset=Dataset.from_dict(pairs),
+        ...     processing_class=ByT5Tokenizer(),
+        ...     streambp=StreamBPConfig(layer_chunk_size=4),
+        ... )
+        >>> trainer.streambp.config.layer_chunk_size  # and trainer.train() as ever
+        4
+
+    Source:
+        Ours, for TRL 1.16; the loss is TRL's.
     """
 
 
@@ -100,4 +120,23 @@ class StreamGRPOTrainer(_Streams, _trl.GRPOTrainer):  # type: ignore[misc, name-
         streambp: The settings of streaming.
         head: ``"trl"`` keeps TRL's fused head.
         **kwargs: Those of ``trl.GRPOTrainer``.
+
+    Example:
+        >>> from datasets import Dataset
+        >>> from transformers import ByT5Tokenizer, LlamaConfig, LlamaForCausalLM
+        >>> small = LlamaConfig(vocab_size=384, hidden_size=8, intermediate_size=8, num_hidden_layers=1,
+        ...     num_attention_heads=2)
+        >>> trainer = StreamGRPOTrainer(
+        ...     LlamaForCausalLM(small),
+        ...     reward_funcs=lambda completions, **_: [float(len(text)) for text in completions],
+        ...     args=_trl.GRPOConfig("out", report_to="none", use_cpu=True, bf16=False),
+        ...     train_dataset=Dataset.from_dict({"prompt": ["2 + 2 ="] * 8}),
+        ...     processing_class=ByT5Tokenizer(),
+        ...     streambp=StreamBPConfig(layer_chunk_size=4),
+        ... )
+        >>> trainer.streambp.config.layer_chunk_size  # and trainer.train() as ever
+        4
+
+    Source:
+        Ours, for TRL 1.16; the loss is TRL's.
     """
