@@ -19,7 +19,8 @@ class _Deferred(TyperGroup):
     """A method's command before anyone uses it: the help line comes from the registry, the rest from the method."""
 
     def __init__(self, method: registry.Method) -> None:
-        super().__init__(name=method.name, help=method.line, rich_help_panel="Methods")
+        panel = "Methods" if method in registry.METHODS else "Commands"
+        super().__init__(name=method.name, help=method.line, rich_help_panel=panel)
         self._method = method
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
@@ -39,14 +40,19 @@ class LazyGroup(TyperGroup):
 
     def list_commands(self, ctx: Any) -> list[str]:
         """Return all names, the house's own first."""
-        return [*super().list_commands(ctx), *(method.name for method in registry.METHODS if method.has_cli)]
+        return [*super().list_commands(ctx), *_with_commands()]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """Return one command; a method's is a stand-in until it is run."""
         own = super().get_command(ctx, cmd_name)
         if own is not None:
             return own
-        return next((_Deferred(m) for m in registry.METHODS if m.has_cli and m.name == cmd_name), None)
+        return _Deferred(_with_commands()[cmd_name]) if cmd_name in _with_commands() else None
+
+
+def _with_commands() -> dict[str, registry.Method]:
+    """Return what has a command line of its own: the adviser, and methods."""
+    return {entry.name: entry for entry in (*registry.BY_NAME, *registry.METHODS) if entry.has_cli}
 
 
 app = typer.Typer(cls=LazyGroup, no_args_is_help=True, add_completion=True, rich_markup_mode="markdown")

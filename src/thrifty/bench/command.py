@@ -34,7 +34,7 @@ def bench(
         ValueError: A method or the device is unknown.
         OSError: The output cannot be written, or is not ours to replace.
     """
-    methods = [registry.get(name) for name in dict.fromkeys(names)] or list(registry.METHODS)
+    methods = [registry.experiment(name) for name in dict.fromkeys(names)] or list(registry.METHODS)
     _check_device(device)
     if data is not None:
         _check_data(methods, named=bool(names))

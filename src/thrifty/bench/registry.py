@@ -301,6 +301,34 @@ METHODS: tuple[Method, ...] = (
 )
 
 
+#: Experiments that are no methods: they run by their name alone, and no list shows them.
+BY_NAME: tuple[Method, ...] = (
+    Method(
+        name="advise",
+        title="The adviser's ledger against allocators, clocks and published runs",
+        room="advise",
+        package="thrifty.advise",
+        line="Where a workload's bytes, FLOPs and seconds go, and which method would change that.",
+        saves="trying every method",
+        host="Transformers, timm",
+        maturity="beta",
+        exports=(),
+        extras=("llm",),
+        has_cli=True,
+        citation="",
+    ),
+)
+
+
+def experiment(name: str) -> Method:
+    """Return what ``thrifty bench <name>`` runs: a method, or an experiment that runs by its name alone.
+
+    Raises:
+        ValueError: There is none; the message names the nearest ones.
+    """
+    return next((entry for entry in BY_NAME if entry.name == name.casefold()), None) or get(name)
+
+
 def get(name: str) -> Method:
     """Return the method of that name or alias.
 

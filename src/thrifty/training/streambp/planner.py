@@ -38,6 +38,7 @@ class Shape:
     head_dim: int
     tied: bool
     experts: int = 1
+    layer_weights: int = 0  # of a layer, where they are counted rather than computed from the widths
 
     @classmethod
     def of(cls, config: Any) -> Shape:
@@ -77,6 +78,8 @@ class Shape:
     @property
     def layer_parameters(self) -> int:
         """Weights of a layer (experts included)."""
+        if self.layer_weights:
+            return self.layer_weights
         d = self.hidden
         return 2 * d * (self.queries + self.keys + 1) + 3 * d * self.feed_forward * self.experts
 
@@ -106,6 +109,7 @@ class MemoryEstimate:
         end: When all gradients are there.
         inputs: Of these, the layers' inputs, which offloading moves to the host.
         gradients: Of these, the gradients of the weights.
+        done: Gradients that are there at the peak.
     """
 
     head: int
@@ -113,6 +117,7 @@ class MemoryEstimate:
     end: int
     inputs: int
     gradients: int
+    done: int = 0
 
     @property
     def peak(self) -> int:
@@ -130,6 +135,7 @@ def estimate_peak_memory(
     settings: StreamBPConfig | None = None,
     padded: bool = False,
     trained: float = 1.0,
+    layer_bytes: tuple[float, float] | None = None,
 ) -> MemoryEstimate:
     """Estimate what a training step allocates, weights and optimiser state apart.
 
@@ -143,6 +149,8 @@ def estimate_peak_memory(
         settings: Chunk sizes and the like of ``"stream"``.
         padded: A padding mask is given, so that attention masks exist.
         trained: Share of the weights that get a gradient (adapters: about 0.01).
+        layer_bytes: What a layer's graph takes while it is differentiated, where that is known better than from the
+            widths of a Llama-like layer: bytes a token, and bytes a pair of tokens (attention that stores its scores).
 
     Returns:
         Bytes by phase.
@@ -183,7 +191,8 @@ def estimate_peak_memory(
         kept += 2 * shape.layers * batch * length * shape.keys * itemsize
     work = per_layer * itemsize
     if mode != "none":
-        work = _layer_bytes(shape, batch * chunk, batch * (length - chunk), per_layer, itemsize)
+        graph = None if layer_bytes is None else batch * chunk * (layer_bytes[0] + length * layer_bytes[1])
+        work = _layer_bytes(shape, batch * chunk, batch * (length - chunk), per_layer, itemsize, graph)
     work += 2 * length * shape.head_dim * itemsize  # the rotation of each position
     if padded:
         work += batch * chunk * length * (1 + itemsize)
@@ -191,17 +200,23 @@ def estimate_peak_memory(
     first = kept + fixed
     last = kept // shape.layers + fixed + (shape.layers - 1) * per_layer * itemsize
     all_grads = round(trained * shape.parameters) * itemsize
-    return MemoryEstimate(head, max(first, last), state + all_grads, kept, all_grads)
+    later = head_grad + (shape.layers - 1) * per_layer * itemsize
+    _, done = max((head, head_grad), (first, head_grad), (last, later), (state + all_grads, all_grads))
+    return MemoryEstimate(head, max(first, last), state + all_grads, kept, all_grads, done)
 
 
-def _layer_bytes(shape: Shape, tokens: int, earlier: int, weights: int, itemsize: int) -> int:
+def _layer_bytes(
+    shape: Shape, tokens: int, earlier: int, weights: int, itemsize: int, graph: float | None = None
+) -> int:
     """A chunk's graph, keys and values of earlier positions with their sums, and the layer's gradients with theirs."""
     keys = earlier * shape.keys * itemsize
     wide = max(itemsize, 4) if earlier else itemsize  # sums of 16-bit gradients are float32
     one = min(weights, shape.hidden * shape.feed_forward) * itemsize if earlier else 0
-    feed_forward = shape.graph(tokens) * itemsize + 4 * keys + weights * wide + one
+    llama = shape.graph(tokens) * itemsize
+    scale = 1.0 if graph is None else graph / llama
+    feed_forward = round(scale * llama) + 4 * keys + weights * wide + one
     again = weights * itemsize if earlier else 0
-    attention = shape.graph(tokens, _ATTENTION) * itemsize + 6 * keys + weights * wide + again
+    attention = round(scale * shape.graph(tokens, _ATTENTION) * itemsize) + 6 * keys + weights * wide + again
     return max(feed_forward, attention)
 
 

@@ -17,7 +17,10 @@ def predict(workload: Workload) -> LedgerDelta:
     Args:
         workload: A training task with ``hidden`` (rows and columns of the square weights that stand for all) and
             ``matrices`` (how many), and optionally ``rank`` (128), ``optimizer`` (``"adamw"``, ``"galore"`` or
-            ``"muon"``; ``"adamw"``), ``steps`` (1) and ``bytes_a_number`` (4).
+            ``"muon"``; ``"adamw"``), ``steps`` (1) and ``bytes_a_number`` (4). Where shapes are known:
+            ``matrix_numbers`` and ``matrix_sides``, the sums of rows times columns and of rows plus columns, and
+            ``matrix_state``, the bytes that the optimizer in use, whichever it is, keeps for them; ``adapter_rank``
+            (0: none).
 
     Returns:
         Bytes of optimizer state and FLOPs over all steps, as changes.
@@ -32,29 +35,39 @@ def predict(workload: Workload) -> LedgerDelta:
     """
     if workload.task not in TASKS:
         return LedgerDelta.not_applicable(f"it is an optimizer of weight matrices; {workload.task} trains none")
+    if workload.number("adapter_rank", 0):
+        return LedgerDelta.not_applicable("adapters are trained: their matrices have no subspace worth the name")
     n, count = workload.number("hidden"), workload.number("matrices")
     r, steps, width = workload.number("rank", 128), workload.number("steps", 1), workload.number("bytes_a_number", 4)
     if r >= n:
         return LedgerDelta.not_applicable(f"a rank of {r:g} is not below the {n:g} rows of a weight")
-    now = workload.facts.get("optimizer", "adamw")
-    numbers = {"adamw": 2 * n * n, "galore": 3 * n * r, "muon": n * n}
+    now = str(workload.facts.get("optimizer", "adamw"))
+    if now == "sumo":
+        return LedgerDelta.not_applicable("it is the optimizer in use")
+    area, sides = workload.number("matrix_numbers", n * n * count), workload.number("matrix_sides", 2 * n * count)
+    numbers = {"adamw": 2 * area, "galore": 1.5 * sides * r, "muon": area}
     # Elementwise work counts a FLOP an entry and operation; refreshes, one in K steps, are left out on both sides.
-    flops = {"adamw": 12 * n * n, "galore": 4 * n * n * r, "muon": _MUON_ITERATIONS * 6 * n**3}
-    if now not in numbers:
+    flops = {"adamw": 12 * area, "galore": 4 * area * r, "muon": _MUON_ITERATIONS * 6 * n * area}
+    if now not in numbers and "matrix_state" not in workload.facts:
         raise ValueError(f"workload: 'optimizer' must be one of {', '.join(numbers)}, got {now!r}")
-    of_a_step = 4 * n * n * r + 6 * n * r * r + 2 * n * n
+    held = workload.number("matrix_state", width * numbers.get(now, 0.0))
+    # The basis is kept in float32, and so is the moment unless the user says otherwise.
+    state = (4 if "matrix_state" in workload.facts else width) * sides * r
+    of_a_step = 4 * area * r + 3 * sides * r * r + 2 * area
+    if state >= held:
+        return LedgerDelta.not_applicable(f"{now} keeps no more than it would at rank {r:g}")
     return LedgerDelta(
         entries=(
             Entry(
                 Resource.OPTIMIZER_STATE,
-                width * count * (2 * n * r - numbers[str(now)]),
-                f"bytes_a_number · matrices · (2 · hidden · rank − {now}'s numbers)",
+                state - held,
+                f"bytes · (Σ (rows + columns) · rank − {now}'s numbers)",
                 "(m + n)·r numbers a weight (arXiv 2505.24749, Table 1), confirmed by measurement: state-bytes",
             ),
             Entry(
                 Resource.FLOPS,
-                steps * count * (of_a_step - flops[str(now)]),
-                f"steps · matrices · (4·hidden²·rank + 6·hidden·rank² + 2·hidden² − {now}'s)",
+                steps * (of_a_step - flops.get(now, flops["adamw"])),
+                f"steps · Σ (4·rows·columns·rank + 3·(rows + columns)·rank² + 2·rows·columns) − {now}'s",
                 "two products with the basis, QR of the moment, one addition (Algorithm 1)",
             ),
         ),

@@ -1,0 +1,32 @@
+"""Which method pays off for a workload: its ledger of bytes, FLOPs and seconds, and what each method would change."""
+
+from thrifty.advise.account import Account, Part
+from thrifty.advise.advice import Advice, advise_data, advise_decisions, advise_training
+from thrifty.advise.federated import advise_federated
+from thrifty.advise.hardware import Device, Optimizer, device, optimizer
+from thrifty.advise.offers import Offer
+from thrifty.advise.reach import Reach
+from thrifty.advise.rehearsal import Phases, rehearse
+from thrifty.advise.serving import advise_serving
+from thrifty.advise.show import show, to_json
+
+__all__ = [
+    "Account",
+    "Advice",
+    "Device",
+    "Offer",
+    "Optimizer",
+    "Part",
+    "Phases",
+    "Reach",
+    "advise_data",
+    "advise_decisions",
+    "advise_federated",
+    "advise_serving",
+    "advise_training",
+    "device",
+    "optimizer",
+    "rehearse",
+    "show",
+    "to_json",
+]

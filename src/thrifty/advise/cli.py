@@ -1,0 +1,173 @@
+"""``thrifty advise``: where a workload's resources go, and which method would change that."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from thrifty._common.options import Json
+
+app = typer.Typer(
+    no_args_is_help=True, help="Which method pays off for your workload: a ledger, without download or GPU."
+)
+
+Model = Annotated[str, typer.Option("--model", help="A config.json, a folder that holds one, or a known name.")]
+Gpu = Annotated[str, typer.Option("--gpu", help="A device's name (h100-80gb, a100-80gb, ...) or the JSON file of one.")]
+Gpus = Annotated[int, typer.Option("--gpus", help="Devices that share the model.", min=1)]
+Profiles = Annotated[
+    Path | None, typer.Option("--profiles", help="A folder of your own devices and optimizers, one JSON file each.")
+]
+
+
+@app.callback()
+def _advise() -> None:
+    """Say where a workload's bytes, FLOPs and seconds go, and what each method would change.
+
+    Shapes are counted from configurations; nothing is downloaded, no GPU is needed.
+    """
+
+
+@app.command()
+def train(
+    model: Model,
+    seq_len: Annotated[int, typer.Option("--seq-len", help="Tokens of a sequence.", min=2)] = 4096,
+    batch: Annotated[int, typer.Option("--batch", help="Examples a step and device.", min=1)] = 1,
+    optimizer: Annotated[str, typer.Option("--optimizer", help="Its name, or the JSON file of one.")] = "adamw",
+    dtype: Annotated[str, typer.Option("--dtype", help="Of weights and activations: bf16, fp16 or fp32.")] = "bf16",
+    gpu: Gpu = "h100-80gb",
+    gpus: Gpus = 1,
+    objective: Annotated[str, typer.Option("--objective", help="sft, dpo or grpo.")] = "sft",
+    lora: Annotated[str, typer.Option("--lora", help="Train adapters on all linear layers: r=16.")] = "",
+    checkpointing: Annotated[
+        bool, typer.Option("--checkpointing/--no-checkpointing", help="Layers are recomputed in the backward pass.")
+    ] = True,
+    rank: Annotated[int, typer.Option("--rank", help="Of a low-rank optimizer.", min=1)] = 128,
+    accumulated: Annotated[
+        bool, typer.Option("--accumulated", help="Gradients are accumulated over several batches.")
+    ] = False,
+    profiles: Profiles = None,
+    as_json: Json = False,
+) -> None:
+    """Training a language model: thrifty advise train --model DIR --seq-len 32768 --gpu h100-80gb."""
+    from thrifty.advise.advice import advise_training
+
+    found = advise_training(
+        model, device=gpu, optimizer=optimizer, length=seq_len, batch=batch, dtype=dtype, gpus=gpus,
+        objective=objective, lora_rank=_rank(lora), checkpointing=checkpointing, rank=rank,
+        accumulated=accumulated, profiles=profiles,
+    )  # fmt: skip
+    _print(found, as_json)
+
+
+@app.command()
+def serve(
+    model: Model,
+    draft: Annotated[
+        str, typer.Option("--draft", help="A smaller model of the same vocabulary that could draft.")
+    ] = "",
+    batch: Annotated[int, typer.Option("--batch", help="Requests decoded together.", min=1)] = 32,
+    context: Annotated[int, typer.Option("--context", help="Tokens in each request's cache.", min=1)] = 2048,
+    tokens: Annotated[int, typer.Option("--tokens", help="To be decoded, all together.", min=1)] = 1_000_000,
+    alpha: Annotated[float, typer.Option("--alpha", help="Chance that a drafted token is accepted.")] = 0.7,
+    images: Annotated[int, typer.Option("--images", help="Through a vision transformer of timm, by name.", min=0)] = 0,
+    gpu: Gpu = "h100-80gb",
+    gpus: Gpus = 1,
+    profiles: Profiles = None,
+    as_json: Json = False,
+) -> None:
+    """Serving: a language model (--draft), or a vision transformer (--images)."""
+    from thrifty.advise.serving import advise_serving
+
+    found = advise_serving(
+        model, draft=draft or None, device=gpu, gpus=gpus, batch=batch, context=context, tokens=tokens, alpha=alpha,
+        images=images, profiles=profiles,
+    )  # fmt: skip
+    _print(found, as_json)
+
+
+@app.command()
+def data(
+    model: Model,
+    pool: Annotated[int, typer.Option("--pool", help="Examples at hand.", min=1)],
+    selected: Annotated[int, typer.Option("--selected", help="Examples to be trained on.", min=1)],
+    tokens: Annotated[int, typer.Option("--tokens", help="Of an example.", min=1)] = 2048,
+    epochs: Annotated[int, typer.Option("--epochs", help="Passes over what is trained on.", min=1)] = 2,
+    selection: Annotated[
+        str, typer.Option("--selection", help="How you choose now: none, rds+, mid-perplexity or less.")
+    ] = "none",
+    gpu: Gpu = "h100-80gb",
+    profiles: Profiles = None,
+    as_json: Json = False,
+) -> None:
+    """Choosing what to fine-tune on: thrifty advise data --model DIR --pool 200000 --selected 10000."""
+    from thrifty.advise.advice import advise_data
+
+    found = advise_data(
+        model, pool=pool, selected=selected, tokens=tokens, epochs=epochs, device=gpu, selection=selection,
+        profiles=profiles,
+    )  # fmt: skip
+    _print(found, as_json)
+
+
+@app.command()
+def federate(
+    model: Model,
+    clients: Annotated[int, typer.Option("--clients", help="That take part in a round.", min=1)],
+    steps: Annotated[int, typer.Option("--steps", help="Updates of a client in a round.", min=1)] = 10,
+    uplink: Annotated[float, typer.Option("--uplink", help="Mbit/s of a client.")] = 20.0,
+    seq_len: Annotated[int, typer.Option("--seq-len", help="Tokens of a sequence.", min=2)] = 1024,
+    batch: Annotated[int, typer.Option("--batch", help="Examples a step.", min=1)] = 1,
+    optimizer: Annotated[str, typer.Option("--optimizer", help="Its name, or the JSON file of one.")] = "adamw",
+    dtype: Annotated[str, typer.Option("--dtype", help="Of weights and activations: bf16, fp16 or fp32.")] = "bf16",
+    lora: Annotated[str, typer.Option("--lora", help="Train adapters on all linear layers: r=16.")] = "r=16",
+    gpu: Gpu = "rtx-4090",
+    profiles: Profiles = None,
+    as_json: Json = False,
+) -> None:
+    """A round of federated fine-tuning, for one client: thrifty advise federate --model DIR --clients 20."""
+    from thrifty.advise.federated import advise_federated
+
+    found = advise_federated(
+        model, clients=clients, steps=steps, uplink=uplink, device=gpu, optimizer=optimizer, length=seq_len,
+        batch=batch, dtype=dtype, lora_rank=_rank(lora), profiles=profiles,
+    )  # fmt: skip
+    _print(found, as_json)
+
+
+@app.command()
+def decide(
+    rows: Annotated[int, typer.Option("--rows", help="Of the table.", min=1)],
+    features: Annotated[int, typer.Option("--features", help="Columns.", min=1)],
+    queries: Annotated[int, typer.Option("--queries", help="People who ask for recourse.", min=0)] = 0,
+    depth: Annotated[int, typer.Option("--depth", help="Of the decision tree.", min=1)] = 4,
+    as_json: Json = False,
+) -> None:
+    """Decisions from a table: thrifty advise decide --rows 5000 --features 30 --queries 1000."""
+    from thrifty.advise.advice import advise_decisions
+
+    _print(advise_decisions(rows=rows, features=features, queries=queries, depth=depth), as_json)
+
+
+def _rank(lora: str) -> int:
+    """Read ``r=16`` (or ``16``)."""
+    if not lora:
+        return 0
+    found = re.fullmatch(r"(?:r=)?([1-9][0-9]*)", lora.strip())
+    if not found:
+        raise ValueError(f"--lora: expected a rank, as in r=16, got {lora!r}")
+    return int(found.group(1))
+
+
+def _print(found: object, as_json: bool) -> None:
+    from thrifty.advise.advice import Advice
+    from thrifty.advise.show import show, to_json
+
+    assert isinstance(found, Advice)
+    if as_json:
+        typer.echo(json.dumps(to_json(found), indent=1, default=str))
+    else:
+        show(found)

@@ -1,0 +1,118 @@
+"""What each registered method would change: its predictor's delta, priced in the workload's own ledger.
+
+A method takes part by having a ``cost.py``; nothing here knows any of them by name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from itertools import combinations
+
+from thrifty._common.ledger import LedgerDelta, Resource, Workload
+from thrifty.advise import cards
+from thrifty.advise.account import Account
+from thrifty.bench.registry import METHODS, Method
+
+
+@dataclass(frozen=True)
+class Offer:
+    """One method, or a pair, for one workload.
+
+    Args:
+        method: Its name; a pair's are joined by a plus sign.
+        applies: Whether its predictor accepts the workload.
+        why: What must be true for the numbers to hold, or why it does not apply.
+        delta: What it changes, entry by entry, with formulas and their sources.
+        memory: Bytes on one device at the peak, with it.
+        seconds: Of a step (or of the whole), with it.
+        saving: On the binding resource, as a share of what is spent there now; below 0 it costs.
+        price: What is paid in return.
+        risk: What its card measured to its disadvantage.
+        code: The line that switches it on.
+    """
+
+    method: str
+    applies: bool
+    why: tuple[str, ...]
+    delta: LedgerDelta
+    memory: float
+    seconds: float
+    saving: float
+    price: tuple[str, ...] = ()
+    risk: tuple[str, ...] = ()
+    code: str = ""
+
+
+def offers(workload: Workload, now: Account, methods: Sequence[Method] | None = None) -> list[Offer]:
+    """Ask every method, and sort by what is saved on the binding resource; those that do not apply come last.
+
+    Args:
+        workload: What is known of the workload.
+        now: Its ledger.
+        methods: Whom to ask; ``None``: all that are registered.
+    """
+    found = [_offer(method, workload, now) for method in (METHODS if methods is None else methods)]
+    return sorted(found, key=lambda offer: (not offer.applies, -offer.saving))
+
+
+def pairs(found: Sequence[Offer], now: Account) -> list[Offer]:
+    """Return what methods that apply would change together, two at a time; their deltas add."""
+    together = []
+    for one, other in combinations([offer for offer in found if offer.applies], 2):
+        delta = one.delta + other.delta
+        together.append(
+            Offer(
+                f"{one.method} + {other.method}",
+                True,
+                (),
+                delta,
+                now.memory_after(delta),
+                now.time_after(delta),
+                saving(now, delta),
+            )
+        )
+    return sorted(together, key=lambda offer: -offer.saving)
+
+
+def delta_of(method: Method, workload: Workload) -> LedgerDelta:
+    """Return what a method would change; a fact that its predictor misses makes it not applicable."""
+    predict: Callable[[Workload], LedgerDelta] = import_module(f"{method.package}.cost").predict
+    try:
+        return predict(workload)
+    except ValueError as error:
+        missing = re.match(r"workload: '(\w+)' is needed", str(error))
+        said = f"this workload has no {missing.group(1)!r}" if missing else str(error).removeprefix("workload: ")
+        return LedgerDelta.not_applicable(said)
+
+
+def saving(now: Account, delta: LedgerDelta) -> float:
+    """Return what is saved on the binding resource, as a share of what is spent there now."""
+    kind = now.binding.kind
+    if kind == "memory":
+        return (now.memory - now.memory_after(delta)) / now.memory
+    if kind == "time" and now.time:
+        return (now.time - now.time_after(delta)) / now.time
+    spent = {resource: now.total(resource) for resource in Resource}
+    shares = [-delta.total(resource) / amount for resource, amount in spent.items() if amount]
+    return max(shares, default=0.0)
+
+
+def _offer(method: Method, workload: Workload, now: Account) -> Offer:
+    delta = delta_of(method, workload)
+    if not delta.applies:
+        return Offer(method.name, False, delta.preconditions, delta, now.memory, now.time, 0.0)
+    return Offer(
+        method.name,
+        True,
+        delta.preconditions,
+        delta,
+        now.memory_after(delta),
+        now.time_after(delta),
+        saving(now, delta),
+        delta.price,
+        cards.risk(method),
+        cards.switch_on(method),
+    )
