@@ -5,7 +5,7 @@ import re
 import pytest
 
 from thrifty.bench.carried import UnavailableError
-from thrifty.bench.claims import Claim, Gate, Measurement, Target, judge
+from thrifty.bench.claims import Claim, Gate, Measurement, Target, judge, pooled_deviation
 from thrifty.bench.evidence import Evidence
 
 GATE = Gate("error", margin=0.01)
@@ -163,3 +163,7 @@ def test_curves_are_plots_of_plain_numbers():
     assert line["series"] == ({"label": "ours", "x": (0.0, 1.0), "y": (1.0, 0.5)},)
     assert (line["kind"], line["log_x"], line["log_y"]) == ("line", False, True)
     assert (bars["kind"], bars["series"][0]["x"]) == ("bar", ("a", "b"))
+
+
+def test_the_pooled_deviation_is_the_root_of_the_mean_variance():
+    assert pooled_deviation([1.0, 3.0], [0.0, 4.0]) == pytest.approx(((2.0 + 8.0) / 2) ** 0.5)
