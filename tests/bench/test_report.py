@@ -46,7 +46,7 @@ def method(name, **changes):
     evidence.measured("memory", Measurement.of([31, 32], "MB"), gate=([0.2], [0.1]), reason=HOSTILE)
     evidence.cannot_show("big", "needs --full")
     for kind in ("line", "bar"):
-        evidence.plot(Plot(HOSTILE, kind, "x", HOSTILE, (Series("A", (1.0, 2.0), (1.0, 3.0)),)))
+        evidence.curves(HOSTILE, "x", HOSTILE, {"A": ((1.0, 2.0), (1.0, 3.0))}, kind=kind)
     about = {"name": name, "title": f"The {name} paper", "line": "What it does.", "saves": "errors"}
     run = {"mode": "quick", "seed": 0, "device": "cpu", "seconds": 21.34, "budget": 30, "resumed": 2, "error": None}
     ceilings = {"bandwidth": Measurement.of(12.34, "GB/s").to_json()}

@@ -112,11 +112,7 @@ class Evidence:
             Series(label, tuple(x if isinstance(x, str) else float(x) for x in xs), tuple(map(float, ys)))
             for label, (xs, ys) in points.items()
         )
-        self.plot(Plot(title, kind, x_label, y_label, series, log_x, log_y))
-
-    def plot(self, plot: Plot) -> None:
-        """Add a picture to the report."""
-        self._plots.append(plot)
+        self._plots.append(Plot(title, kind, x_label, y_label, series, log_x, log_y))
         self._on_change(self)
 
     def findings(self, unmeasured: str = "this run did not measure it") -> list[Finding]:

@@ -6,7 +6,7 @@ import math
 
 from thrifty.bench.claims import Measurement
 from thrifty.bench.context import Context
-from thrifty.bench.evidence import Evidence, Plot, Series
+from thrifty.bench.evidence import Evidence
 from thrifty.inference.speculation.activation import expected_active_experts
 from thrifty.inference.speculation.evidence.models import EXPERTS
 from thrifty.inference.speculation.evidence.sweep import efficiency, sweep
@@ -35,11 +35,9 @@ def show(ctx: Context, evidence: Evidence) -> None:
     _rise_and_fall(evidence, runs)
     _peaks(ctx, evidence, runs)
     _awake(evidence, runs)
-    lines = tuple(
-        Series(_name(k), tuple(float(b) for b in curve), tuple(curve.values()))
-        for k, curve in ((k, efficiency(rows, WIDTH)) for k, rows in runs[0].items())
-    )
-    evidence.plot(Plot("Target efficiency, 4 tokens a request", "line", "batch size", "efficiency", lines, log_x=True))
+    first = {_name(k): efficiency(rows, WIDTH) for k, rows in runs[0].items()}
+    points = {name: (curve, curve.values()) for name, curve in first.items()}
+    evidence.curves("Target efficiency, 4 tokens a request", "batch size", "efficiency", points, log_x=True)
 
 
 def _rise_and_fall(evidence: Evidence, runs: list[dict[int, list[Row]]]) -> None:

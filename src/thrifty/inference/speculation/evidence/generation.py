@@ -40,7 +40,7 @@ def show(ctx: Context, evidence: Evidence) -> None:
         ("no-cost-when-off", "ours, no drafts", "generate"),
     ):
         differing = float((tokens[us] != tokens[rival]).sum())
-        evidence.measured(claim, times[us].over(times[rival]), gate=([differing], [0.0]))
+        evidence.measured(claim, times[us].over(times[rival]), gate=differing)
     many = prompts(16, PROMPT, seed=ctx.seed)
     together = rolling_back_together(decoder)
     batched: dict[str, Callable[[], Any]] = {

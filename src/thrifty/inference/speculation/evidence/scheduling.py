@@ -9,7 +9,7 @@ import numpy as np
 
 from thrifty.bench.claims import Measurement
 from thrifty.bench.context import Context
-from thrifty.bench.evidence import Evidence, Plot, Series
+from thrifty.bench.evidence import Evidence
 from thrifty.bench.timing import threads
 from thrifty.inference.speculation.acceptance import Acceptance
 from thrifty.inference.speculation.evidence.models import (
@@ -69,8 +69,8 @@ def show(ctx: Context, evidence: Evidence, differing: list[float]) -> None:
             workload=f"live, alpha {acceptance.alpha:.2f} ({GRID[gamma]} drafts at {on} of {len(BATCHES)} batches)",
         )  # fmt: skip
         best = [GRID[int(i)] for i in rates.argmax(axis=0)]
-        line = Series(f"alpha {acceptance.alpha:.2f}", tuple(map(float, BATCHES)), tuple(map(float, best)))
-        evidence.plot(Plot("Best draft length, measured", "line", "batch size", "draft tokens", (line,), log_x=True))
+        points = {f"alpha {acceptance.alpha:.2f}": (BATCHES, best)}
+        evidence.curves("Best draft length, measured", "batch size", "draft tokens", points, log_x=True)
     ours = shares["ours, from 20 passes"]
     others = "; ".join(f"{name}: {np.mean(values):.3f}" for name, values in shares.items() if "ours" not in name)
     evidence.measured(
