@@ -176,3 +176,29 @@ def test_it_is_a_command_and_an_experiment_but_no_method(capsys):
         cli.main(["advise", "train", "--model", "/nowhere"])
     assert ended.value.code == 2
     assert "error: model: there is no /nowhere" in capsys.readouterr().err
+
+
+def test_gemma_and_gpt2_call_their_fields_otherwise_and_are_read_alike():
+    from thrifty.advise.evidence.families import configuration
+    from thrifty.advise.model import read_decoder
+
+    for family in ("gpt2", "gemma3", "qwen3-moe"):
+        model = read_decoder(configuration(family))
+        assert model.layers == 3
+        assert model.parameters == model.outside + 3 * model.layer_parameters
+    assert read_decoder(configuration("qwen3-moe")).active < model.parameters
+
+
+def test_a_round_of_a_federation():
+    from transformers import LlamaConfig
+
+    from thrifty.advise import advise_federated
+
+    tiny = LlamaConfig(
+        vocab_size=512, hidden_size=64, intermediate_size=256, num_hidden_layers=4, num_attention_heads=4
+    )
+    one, many = (advise_federated(tiny, clients=n, device="rtx-3090", length=128, lora_rank=4) for n in (1, 20))
+    assert many.account.total(Resource.TRANSFER) == 20 * one.account.total(Resource.TRANSFER)
+    assert many.account.time == one.account.time, "clients work side by side"
+    with pytest.raises(ValueError, match="clients: expected a whole number of at least 1, got 0"):
+        advise_federated(tiny, clients=0)

@@ -112,7 +112,7 @@ def read_decoder(source: str | Path | Any) -> Decoder:
         >>> tiny = read_decoder(LlamaConfig(vocab_size=64, hidden_size=32, intermediate_size=64, num_hidden_layers=2,
         ...     num_attention_heads=4))
         >>> tiny.parameters, tiny.layers, tiny.matrices[32, 64]
-        (24736, 2, 6)
+        (24736, 2, 2)
     """
     config: Any
     config, name = _config(source) if isinstance(source, str | Path) else (source, source.model_type)

@@ -97,7 +97,7 @@ def advise_serving(
         round(place.memory * gpus / shape.weight_bytes - batch * context * a_token / shape.weight_bytes),
     )
     said = f"serving {shape.name}, {batch} requests of {context} tokens, {gpus} x {place.name}"
-    return Advice(said, now, offers(Workload("language-model serving", facts), now), (), [reach])
+    return Advice(said, now, offers(Workload(Task.LM_SERVING, facts), now), (), [reach])
 
 
 def _vision(model: VisionTransformer, place: hardware.Device, images: int) -> Advice:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import numpy as np
 from scipy.stats import spearmanr
 
 from thrifty.advise.evidence import memory, published, signs, times
@@ -64,6 +65,12 @@ CLAIMS = (
 #: Families of a quick run: plain, with windows and eager attention, without gates, with experts.
 QUICK = ("llama", "gemma2", "phi", "qwen3-moe")
 
+#: Why some published lengths of StreamBP are not met, as its specification has it.
+BEYOND = (
+    "the lengths at which StreamBP filled its device are those of the authors' code, which holds keys and values "
+    "of the whole prefix, with their norms, in its graph; the ledger is of ours, which does not"
+)
+
 
 def run(ctx: Context) -> Evidence:
     """Hold the ledger against the allocator, the clock and the literature."""
@@ -87,9 +94,12 @@ def _published(ctx: Context, evidence: Evidence) -> None:
         ctx.progress(done, len(found), point.what)
         predicted = point.predicted()
         off[point.on_gpu].append(_off(predicted, point.published))
-        _row(evidence, "ledger", point.what, predicted, point.published, point.source)
+        _row(evidence, point.what, predicted, point.published, point.source)
+    near = sum(share <= 15 for share in off[True])
     evidence.measured(
-        "memory-on-published-gpus", _worst(off[True]), reason=f"the worst of {len(off[True])} points, each in a row"
+        "memory-on-published-gpus",
+        _worst(off[True]),
+        reason=f"the worst of {len(off[True])} points, of which {near} are within 15 %; {BEYOND}",
     )
     evidence.measured("published-arithmetic", _worst(off[False]), reason=f"the worst of {len(off[False])} points")
 
@@ -102,17 +112,17 @@ def _memory(ctx: Context, evidence: Evidence) -> None:
         for mode in memory.MODES:
             measured, predicted = ctx.once(f"{family}, {mode}", ctx.seed, memory.family, family, mode)
             off.append(_off(predicted, measured))
-            _row(evidence, "ledger", f"{family}, {mode}", predicted, measured, "the allocator, here")
+            _row(evidence, f"{family}, {mode}", predicted, measured, "peak of a step, by the allocator, here")
     for state in memory.OPTIMIZERS if ctx.full else ("adamw", "sumo"):
         whole = ctx.attempt(evidence, state, memory.whole_step, state, workload="a step with its optimizer")
         if whole is not None:
             off.append(_off(whole[1], whole[0]))
-            _row(evidence, "ledger", f"llama, {state}, whole step", whole[1], whole[0], "the allocator, here")
+            _row(evidence, f"llama, {state}, whole step", whole[1], whole[0], "peak of a step, by the allocator, here")
     if ctx.full:
         for mode in memory.MODES:
             measured, predicted = ctx.once(f"smollm2, {mode}", ctx.seed, _smollm2, mode)
             off.append(_off(predicted, measured))
-            _row(evidence, "ledger", f"SmolLM2-135M, {mode}", predicted, measured, "the allocator, here")
+            _row(evidence, f"SmolLM2-135M, {mode}", predicted, measured, "peak of a step, by the allocator, here")
     evidence.measured("memory-on-cpu", _worst(off), reason=f"the worst of {len(off)} steps, each in a row")
 
 
@@ -143,9 +153,9 @@ def _times(ctx: Context, evidence: Evidence) -> None:
     seconds = [measured[name].seconds.median for name in calls]
     for name in calls:
         evidence.row(
-            "ledger",
+            name,
             {"measured": measured[name].seconds, "predicted, at best": Measurement.of(foretold[name], "s")},
-            workload=name,
+            workload="seconds",
         )
     evidence.curves(
         "seconds of a step", "predicted, at best (s)", "measured (s)", {"steps": (foretold.values(), seconds)},
@@ -159,19 +169,26 @@ def _signs(ctx: Context, evidence: Evidence) -> None:
     found = list(signs.signs(ctx))
     for sign in found:
         without, with_it = sign.measured
-        evidence.row("ledger", {"change": Measurement.of(100 * (with_it / without - 1), "%")}, workload=sign.what)
+        evidence.row(
+            sign.what,
+            {
+                "measured change": Measurement.of(100 * (with_it / without - 1), "%"),
+                "predicted": Measurement.of(float(np.sign(sign.predicted)), "sign"),
+            },
+            workload="with a method, against without",
+        )
     share = 100 * sum(sign.right for sign in found) / len(found)
     wrong = ", ".join(sign.what for sign in found if not sign.right)
     evidence.measured("signs-right", Measurement.of(share, "%"), reason=f"wrong: {wrong}" if wrong else None)
 
 
-def _row(evidence: Evidence, who: str, what: str, predicted: float, measured: float, source: str) -> None:
+def _row(evidence: Evidence, what: str, predicted: float, measured: float, source: str) -> None:
     numbers = {
         "predicted": Measurement.of(predicted / 2**20, "MiB"),
         "measured": Measurement.of(measured / 2**20, "MiB"),
         "off by": Measurement.of(100 * (predicted / measured - 1), "%"),
     }
-    evidence.row(who, numbers, workload=f"{what} ({source})")
+    evidence.row(what, numbers, workload=source)
 
 
 def _off(predicted: float, measured: float) -> float:

@@ -91,7 +91,7 @@ def decode(layers: int, hidden: int, context: int) -> Callable[[], None]:
     def run() -> None:
         with torch.inference_mode():
             made(input_ids=ids[:, :1], past_key_values=cache, use_cache=True)
-        cache.crop(context)
+        cache.crop(-1)
 
     return run
 
