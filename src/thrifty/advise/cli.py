@@ -12,7 +12,10 @@ import typer
 from thrifty._common.options import Json
 
 app = typer.Typer(
-    no_args_is_help=True, help="Which method pays off for your workload: a ledger, without download or GPU."
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="markdown",
+    help="Which method pays off for your workload: a ledger, without download or GPU.",
 )
 
 Model = Annotated[str, typer.Option("--model", help="A config.json, a folder that holds one, or a known name.")]
