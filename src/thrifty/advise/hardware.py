@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
-from importlib import resources
 from pathlib import Path
-from typing import Any
+
+from thrifty._common.profiles import devices, look_up, number, read_table
 
 #: Parts of a weight's shape that an optimizer's state may be counted in.
 SIZES = ("mn", "mr", "nr", "m", "n")
@@ -73,9 +71,9 @@ def device(name: str, folder: str | Path | None = None) -> Device:
         >>> round(device("h100").memory / 2**30, 1)
         79.2
     """
-    entry, found = _look_up("devices", name, folder)
+    found, entry = look_up("device", name, devices(), folder)
     needed = ("gib", "tflops", "tflops32", "tb_per_s", "link_gb_per_s")
-    gib, wide, full, speed, link = (_number(found, entry, field) for field in needed)
+    gib, wide, full, speed, link = (number(found, entry, field) for field in needed)
     return Device(found, gib * 2**30, {"bfloat16": wide * 1e12, "float32": full * 1e12}, speed * 1e12, link * 1e9)
 
 
@@ -89,57 +87,9 @@ def optimizer(name: str, folder: str | Path | None = None) -> Optimizer:
         >>> optimizer("galore").numbers(4096, 11008, 128) == 2 * 11008 * 128 + 4096 * 128
         True
     """
-    entry, found = _look_up("optimizers", name, folder)
+    found, entry = look_up("optimizer", name, read_table("thrifty.advise.profiles", "optimizers"), folder)
     matrix = entry.get("matrix")
     if not isinstance(matrix, dict) or not set(matrix) <= set(SIZES):
         raise ValueError(f"{found}: expected 'matrix' with some of {', '.join(SIZES)}, got {matrix!r}")
-    others, width, copies = (_number(found, entry, field, least=0) for field in ("others", "bytes", "copies"))
+    others, width, copies = (number(found, entry, field, least=0) for field in ("others", "bytes", "copies"))
     return Optimizer(found, {size: float(times) for size, times in matrix.items()}, others, width, copies)
-
-
-def names(table: str) -> Sequence[str]:
-    """Return the names in the table ``"devices"`` or ``"optimizers"``."""
-    return list(_table(table))
-
-
-@cache
-def _table(table: str) -> dict[str, dict[str, Any]]:
-    text = resources.files("thrifty.advise.profiles").joinpath(f"{table}.json").read_text()
-    entries: dict[str, dict[str, Any]] = json.loads(text)[table]
-    return entries
-
-
-def _look_up(table: str, name: str, folder: str | Path | None) -> tuple[dict[str, Any], str]:
-    wanted = name.casefold().replace("_", "-").replace(" ", "-")
-    paths = [Path(name)] if Path(name).suffix == ".json" else []
-    if folder is not None:
-        if not Path(folder).is_dir():
-            raise ValueError(f"--profiles: expected a folder of JSON files, got {str(folder)!r}")
-        paths.append(Path(folder) / f"{wanted}.json")
-    for path in paths:
-        if path.is_file():
-            return _read(path), path.stem
-    for known, entry in _table(table).items():
-        if wanted == known or wanted in entry.get("aliases", ()):
-            return entry, known
-    kind = table.removesuffix("s")
-    raise ValueError(
-        f"{kind}: expected one of {', '.join(_table(table))}, or a JSON file that describes it, got {name!r}"
-    )
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        entry = json.loads(path.read_text())
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path}: expected JSON ({error})") from None
-    if not isinstance(entry, dict):
-        raise ValueError(f"{path}: expected a JSON object, got {type(entry).__name__}")
-    return entry
-
-
-def _number(name: str, entry: Mapping[str, Any], field: str, least: float = 1e-9) -> float:
-    value = entry.get(field)
-    if not isinstance(value, int | float) or isinstance(value, bool) or value < least:
-        raise ValueError(f"{name}: expected the number {field!r}, got {value!r}")
-    return float(value)

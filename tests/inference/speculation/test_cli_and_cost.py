@@ -107,7 +107,7 @@ def test_vllm_results_are_fitted(run, tmp_path):
             paths.append(tmp_path / f"sd{batch}-{gamma}.json")
             paths[-1].write_text(json.dumps(record | counts | {"mean_tpot_ms": faster}))
     device = tmp_path / "device.json"
-    device.write_text(json.dumps({"flops": 40e9, "bandwidth": 1e9}))
+    device.write_text(json.dumps({"tflops": 0.04, "tb_per_s": 0.001}))
     fields = {
         "model_type": "mixtral", "hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 2,
         "vocab_size": 16_000, "num_attention_heads": 4, "num_key_value_heads": 4, "num_local_experts": 32,

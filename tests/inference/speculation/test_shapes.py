@@ -8,7 +8,7 @@ import pytest
 
 from thrifty.inference.speculation import formula, shapes
 from thrifty.inference.speculation.bounds import physical_bounds
-from thrifty.inference.speculation.hardware import Hardware, devices
+from thrifty.inference.speculation.hardware import Hardware
 from thrifty.inference.speculation.prior import PRIOR, roofline_model
 from thrifty.inference.speculation.shapes import MoEShape, profiles
 
@@ -111,14 +111,15 @@ def test_the_cache_of_a_token():
 
 def test_hardware_by_name_file_and_measurement(tmp_path):
     assert Hardware.from_name("A800-80GB", count=2).bandwidth == pytest.approx(2.039e12)
-    assert set(devices()) >= {"h100-sxm", "h200", "l40", "l40s", "b200", "rtx-4090", "mi300x"}
+    for name in ("h100-sxm", "h200", "l40", "l40s", "b200", "rtx-4090", "mi300x"):
+        assert Hardware.from_name(name).ridge > 100
     path = tmp_path / "mine.json"
-    path.write_text(json.dumps({"flops": 1e14, "bandwidth": 1e12}))
+    path.write_text(json.dumps({"tflops": 100, "tb_per_s": 1}))
     assert Hardware.from_name(str(path)).ridge == 100
-    path.write_text(json.dumps({"flops": 1e14}))
-    with pytest.raises(ValueError, match="bandwidth"):
+    path.write_text(json.dumps({"tflops": 100}))
+    with pytest.raises(ValueError, match="tb_per_s"):
         Hardware.from_name(str(path))
-    with pytest.raises(ValueError, match="not in the table"):
+    with pytest.raises(ValueError, match="expected one of .*, or a JSON file"):
         Hardware.from_name("abacus")
     with pytest.raises(ValueError, match="count"):
         Hardware.from_name("h200", count=0)

@@ -1,1 +1,1 @@
-"""Hardware and optimizers as data; see `devices.json` and `optimizers.json`."""
+"""Optimizers as data; see `optimizers.json`."""

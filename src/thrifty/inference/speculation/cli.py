@@ -20,7 +20,9 @@ app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode="
 Fitted = Annotated[Path | None, typer.Argument(help="A model that fit wrote; none: a prior, from the three below.")]
 Config = Annotated[str | None, typer.Option(help="The target: a profile's name, a config.json or its folder.")]
 DraftConfig = Annotated[str | None, typer.Option(help="The draft, likewise.")]
-Machine = Annotated[str | None, typer.Option(help="A device's name (h100, a100, ...) or a JSON file.")]
+Machine = Annotated[
+    str | None, typer.Option(help="A device's name (h100, a100, ...) or a JSON file with tflops and tb_per_s.")
+]
 Gpus = Annotated[int, typer.Option(help="Devices that share the target.", min=1)]
 Alpha = Annotated[float | None, typer.Option(help="Chance that a draft token is accepted.")]
 Sigma = Annotated[float | None, typer.Option(help="Tokens a round over the most it could give (the paper's).")]

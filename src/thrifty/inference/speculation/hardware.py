@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cache
-from importlib import resources
-from pathlib import Path
-from typing import Any
 
 from thrifty._common.extras import require
+from thrifty._common.profiles import devices, look_up, number
 
 
 @dataclass(frozen=True)
@@ -50,30 +46,19 @@ class Hardware:
 
     @classmethod
     def from_name(cls, name: str, count: int = 1) -> Hardware:
-        """Look a device up in the table, or read a JSON file with ``flops`` and ``bandwidth``.
+        """Look a device up in the table, or read a JSON file with ``tflops`` and ``tb_per_s``.
 
         Args:
             name: For instance ``"h100"``, ``"a100-80gb"``, ``"rtx-4090"``; or the path of a JSON file
-                ``{"name": ..., "flops": 3.12e14, "bandwidth": 2.039e12}``.
+                ``{"tflops": 312, "tb_per_s": 2.039}``.
             count: Devices over which the target is split.
 
         Raises:
             ValueError: The name is not in the table, or the file lacks a field.
         """
-        if Path(name).suffix == ".json":
-            entry = json.loads(Path(name).read_text())
-            for field in ("flops", "bandwidth"):
-                if not isinstance(entry.get(field), int | float):
-                    raise ValueError(f"{name}: expected the number {field!r}, got {entry.get(field)!r}")
-            return cls(str(entry.get("name", Path(name).stem)), float(entry["flops"]), float(entry["bandwidth"]), count)
-        wanted = name.casefold().replace("_", "-").replace(" ", "-")
-        for known, entry in devices().items():
-            if wanted in (known, *entry["aliases"]):
-                return cls(known, entry["tflops"] * 1e12, entry["tb_per_s"] * 1e12, count)
-        raise ValueError(
-            f"hardware: {name!r} is not in the table ({', '.join(devices())}); "
-            "give the path of a JSON file with flops and bandwidth, or measure with Hardware.calibrate()"
-        )
+        found, entry = look_up("hardware", name, devices(), also=" (or measure with Hardware.calibrate())")
+        flops, bandwidth = (1e12 * number(found, entry, field) for field in ("tflops", "tb_per_s"))
+        return cls(found, flops, bandwidth, count)
 
     @classmethod
     def calibrate(cls, device: str = "cpu", *, dtype: str = "bfloat16", seconds: float = 1.0) -> Hardware:
@@ -108,14 +93,6 @@ class Hardware:
     def split(self, count: int) -> Hardware:
         """Return the same device, with the target over ``count`` of them."""
         return replace(self, count=count)
-
-
-@cache
-def devices() -> dict[str, dict[str, Any]]:
-    """Return the table of devices: dense 16-bit TFLOP/s and TB/s, as their makers state them."""
-    text = resources.files("thrifty.inference.speculation.profiles").joinpath("hardware.json").read_text()
-    table: dict[str, dict[str, Any]] = json.loads(text)["devices"]
-    return table
 
 
 def _best(call: Callable[[], object], wait: Callable[[], None], seconds: float) -> float:

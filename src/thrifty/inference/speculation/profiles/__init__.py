@@ -1,1 +1,1 @@
-"""Data: configs of public models, and what devices can do at best."""
+"""Data: configs of public models."""
