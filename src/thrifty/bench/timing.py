@@ -23,6 +23,9 @@ from thrifty.bench.claims import Measurement
 #: A sample shorter than this is made of several calls.
 SHORTEST_SAMPLE = 0.005
 
+#: Rounds that are taken whatever they cost: a single sample decides nothing.
+FEWEST_ROUNDS = 3
+
 
 @dataclass(frozen=True)
 class Timing:
@@ -69,7 +72,7 @@ def time_contenders(
     Args:
         contenders: Name to what is timed; it is called many times, so it must leave its inputs as they were.
         repeats: Samples of each contender.
-        at_most: Seconds after which no further round of samples is begun (one round is always taken).
+        at_most: Seconds after which no further round of samples is begun (:data:`FEWEST_ROUNDS` are always taken).
         device: ``"cuda"`` waits for the device before the clock is read.
 
     Returns:
@@ -80,7 +83,7 @@ def time_contenders(
     samples: dict[str, list[float]] = {name: [] for name in contenders}
     order = list(contenders)
     for round_ in range(repeats):
-        if round_ and time.perf_counter() - began > at_most:
+        if round_ >= FEWEST_ROUNDS and time.perf_counter() - began > at_most:
             break
         for name in order[round_ % len(order) :] + order[: round_ % len(order)]:
             count, calls = settings[name]
