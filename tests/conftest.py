@@ -12,7 +12,7 @@ from thrifty import cli
 from thrifty.bench.timing import threads
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(autouse=True, scope="module")
 def _one_thread(request):
     """Small matrices gain nothing from threads, and lose much where several test runs share the cores."""
     with nullcontext() if "bench" in request.path.parts else threads(1):  # the bench's own tests set threads themselves

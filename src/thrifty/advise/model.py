@@ -68,17 +68,14 @@ class Decoder:
         heads = self.text.num_attention_heads
         return int(heads * (getattr(self.text, "head_dim", None) or self.text.hidden_size // heads))
 
-    def phases(self, batch: int, length: int, *, mode: Mode, dtype: str, lora_rank: int = 0) -> Phases:
-        """Rehearse a step of its first layers; see :func:`thrifty.advise.rehearsal.rehearse`."""
-        key = (batch, length, mode, dtype, lora_rank)
+    def phases(
+        self, batch: int, length: int, *, mode: Mode, dtype: str, lora_rank: int = 0, fused_head: bool = False
+    ) -> Phases:
+        """Rehearse a step of its first layers, once; see :func:`thrifty.advise.rehearsal.rehearse`."""
+        key = (batch, length, mode, dtype, lora_rank, fused_head)
         if key not in self._rehearsed:
             self._rehearsed[key] = rehearse(
-                self.config,
-                batch,
-                length,
-                mode=mode,
-                dtype=dtype,
-                lora_rank=lora_rank,
+                self.config, batch, length, mode=mode, dtype=dtype, lora_rank=lora_rank, fused_head=fused_head
             )
         found: Phases = self._rehearsed[key]
         return found

@@ -9,7 +9,7 @@ waits, and its gradients to what is done.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -21,6 +21,8 @@ Mode = Literal["none", "checkpoint"]
 
 #: Layers that are run: the first and one that differs from it where only the first is special.
 LAYERS = 2
+#: Tokens whose logits a fused head computes together (TRL's and Liger's are of this order).
+FUSED_TOKENS = 256
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,7 @@ def rehearse(
     mode: Mode = "checkpoint",
     dtype: str = "bfloat16",
     lora_rank: int = 0,
+    fused_head: bool = False,
 ) -> Phases:
     """Run a forward and a backward pass of the model's first two layers on the ``meta`` device.
 
@@ -64,6 +67,7 @@ def rehearse(
         mode: ``"none"`` keeps all activations, ``"checkpoint"`` recomputes layers in the backward pass.
         dtype: Of weights and activations.
         lora_rank: Train adapters of this rank on all linear layers, and nothing else; 0: train all weights.
+        fused_head: Logits and loss are computed, and recomputed, for a few hundred tokens at a time.
 
     Returns:
         Bytes by phase.
@@ -82,7 +86,7 @@ def rehearse(
     """
     torch = require("torch", extra="llm")
     require("transformers", extra="llm")
-    with _without_values():
+    with without_values():
         model = build(config, dtype=dtype, layers=LAYERS)
         if lora_rank:
             model = _with_adapters(model, lora_rank)
@@ -92,9 +96,9 @@ def rehearse(
                 model.enable_input_require_grads()
         model.train()
         ids = torch.zeros(batch, length, dtype=torch.long, device="meta")
-        storages = _Storages([*model.parameters(), *model.buffers(), ids])
+        storages = Storages([*model.parameters(), *model.buffers(), ids])
         try:
-            return _run(model, ids, storages)
+            return _run(model, ids, storages, _fused_loss if fused_head else _loss)
         except (RuntimeError, NotImplementedError) as error:
             kind = type(config).__name__
             raise ValueError(f"model: a {kind} cannot be run without numbers: {str(error)[:200]}") from error
@@ -124,7 +128,25 @@ def decoder_layers(model: Any) -> list[Any]:
     return [module for module in model.modules() if isinstance(module, layer)]
 
 
-def _run(model: Any, ids: Any, storages: _Storages) -> Phases:
+def _loss(model: Any, ids: Any) -> Any:
+    return model(input_ids=ids, labels=ids, use_cache=False).loss
+
+
+def _fused_loss(model: Any, ids: Any) -> Any:
+    """Return the loss without ever holding the logits of all tokens."""
+    torch, recomputed = require("torch", extra="llm"), require("torch.utils.checkpoint", extra="llm").checkpoint
+    model = getattr(model, "get_base_model", lambda: model)()
+    hidden = model.get_decoder()(input_ids=ids, use_cache=False).last_hidden_state.flatten(0, 1)
+    head = model.get_output_embeddings()
+
+    def loss(rows: Any, targets: Any) -> Any:
+        return torch.nn.functional.cross_entropy(head(rows).float(), targets, reduction="sum")
+
+    chunks = zip(hidden.split(FUSED_TOKENS), ids.flatten().split(FUSED_TOKENS), strict=True)
+    return sum(recomputed(loss, rows, targets, use_reentrant=False) for rows, targets in chunks)
+
+
+def _run(model: Any, ids: Any, storages: Storages, loss: Callable[[Any, Any], Any]) -> Phases:
     """Step once; a layer's turn in the backward pass begins when the gradient of its output is there."""
     layers = decoder_layers(model)
     if not layers:
@@ -134,7 +156,7 @@ def _run(model: Any, ids: Any, storages: _Storages) -> Phases:
         layer.register_forward_pre_hook(_noting(storages, before, index))
         layer.register_forward_hook(_watching(storages, after, index))
     with storages:
-        model(input_ids=ids, labels=ids, use_cache=False).loss.backward()
+        loss(model, ids).backward()
     last = len(layers) - 1
     return Phases(
         head=storages.peaks.get("start", 0),
@@ -147,7 +169,7 @@ def _run(model: Any, ids: Any, storages: _Storages) -> Phases:
     )
 
 
-def _noting(storages: _Storages, places: list[tuple[int, int]], index: int) -> Any:
+def _noting(storages: Storages, places: list[tuple[int, int]], index: int) -> Any:
     def hook(module: Any, inputs: Any) -> None:
         if storages.phase == "start":
             places[index] = storages.live, storages.written
@@ -155,7 +177,7 @@ def _noting(storages: _Storages, places: list[tuple[int, int]], index: int) -> A
     return hook
 
 
-def _watching(storages: _Storages, places: list[tuple[int, int]], index: int) -> Any:
+def _watching(storages: Storages, places: list[tuple[int, int]], index: int) -> Any:
     def hook(module: Any, inputs: Any, output: Any) -> None:
         if storages.phase == "start":
             places[index] = storages.live, storages.written
@@ -165,7 +187,7 @@ def _watching(storages: _Storages, places: list[tuple[int, int]], index: int) ->
     return hook
 
 
-class _Storages:
+class Storages:
     """Bytes of the storages alive now, and the most in each phase, of everything that torch's operators give."""
 
     def __init__(self, known: list[Any]) -> None:
@@ -203,14 +225,20 @@ class _Storages:
         self._seen.discard(key)
         self.live -= size
 
-    def __enter__(self) -> None:
+    @property
+    def most(self) -> int:
+        """Bytes that were alive at most."""
+        return max(self.peaks.values())
+
+    def __enter__(self) -> Storages:
         self._mode.enter_context(_dispatch(self))
+        return self
 
     def __exit__(self, *error: object) -> None:
         self._mode.close()
 
 
-def _dispatch(storages: _Storages) -> Any:
+def _dispatch(storages: Storages) -> Any:
     """Return the mode under which every operator's results are counted."""
     torch = require("torch", extra="llm")
     leaves = require("torch.utils._pytree", extra="llm").tree_leaves
@@ -228,7 +256,7 @@ def _dispatch(storages: _Storages) -> Any:
 
 
 @contextmanager
-def _without_values() -> Iterator[None]:
+def without_values() -> Iterator[None]:
     """Answer what transformers would read from tensors, and attend by the kernel that a real device would choose."""
     masking = require("transformers.masking_utils", extra="llm")
     modeling = require("transformers.modeling_utils", extra="llm")
