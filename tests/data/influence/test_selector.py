@@ -13,9 +13,9 @@ from thrifty.data.influence import (
     InfluenceConfig,
     InfluenceDistillation,
     JVPEmbedding,
+    SelectionResult,
     StaleStoreError,
     choose,
-    load_result,
     sum_checkpoints,
 )
 from thrifty.data.influence import rows as rows_module
@@ -332,7 +332,7 @@ def test_results_and_settings_are_saved_and_read(warm, tmp_path):
     model, optimizer, rows = warm
     picker = InfluenceDistillation(model, optimizer, **SETTINGS)
     result = picker.select(rows, TARGET, 5)
-    again = load_result(result.save(tmp_path / "r"))
+    again = SelectionResult.load(result.save(tmp_path / "r"))
     assert again.indices.tolist() == result.indices.tolist()
     assert again.weights.tolist() == result.weights.tolist()
     assert again.report == result.report
@@ -340,7 +340,7 @@ def test_results_and_settings_are_saved_and_read(warm, tmp_path):
         result.save(tmp_path / "r")
     (tmp_path / "r" / "selection.json").write_text("{}")
     with pytest.raises(ValueError, match="expected schema 'thrifty.influence.selection' version 1, got None"):
-        load_result(tmp_path / "r")
+        SelectionResult.load(tmp_path / "r")
     config = InfluenceConfig.from_json(picker.config.to_json())
     assert config == picker.config
     assert InfluenceDistillation.from_config(model, optimizer, config).config == config

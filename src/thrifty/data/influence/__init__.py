@@ -5,7 +5,7 @@ from thrifty.data.influence.config import InfluenceConfig
 from thrifty.data.influence.corpus import CorpusScorer, score_corpus
 from thrifty.data.influence.embeddings import JVPEmbedding
 from thrifty.data.influence.less import Checkpoint, less_selection
-from thrifty.data.influence.results import ScoreResult, SelectionResult, load_result
+from thrifty.data.influence.results import ScoreResult, SelectionResult
 from thrifty.data.influence.rivals import (
     length_matched_selection,
     mid_perplexity_selection,
@@ -37,7 +37,6 @@ __all__ = [
     "choose",
     "length_matched_selection",
     "less_selection",
-    "load_result",
     "load_trainer_optimizer",
     "mid_perplexity_selection",
     "optimizer_coefficients",

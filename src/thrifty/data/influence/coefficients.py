@@ -32,6 +32,9 @@ class StepCoefficients:
     Example:
         >>> StepCoefficients(0.1, {"w": 1.0}, {"w": 0.0}).flat("a", {"w": torch.zeros(2)})
         tensor([1., 1.])
+
+    Source:
+        arXiv 2505.19051, the expansion for Adam: θ⁺ = θ − η (a ⊙ g + b).
     """
 
     lr: float

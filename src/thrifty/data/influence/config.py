@@ -35,10 +35,17 @@ class InfluenceConfig:
         batch_size: Examples a pass.
         seed: Of every random choice.
 
+    Raises:
+        ValueError: A setting is unknown or out of its range, or two of them do not go together.
+
     Example:
         >>> config = InfluenceConfig(num_landmarks=512, embedding=JVPEmbedding(num_blocks=2))
         >>> InfluenceConfig.from_json(config.to_json()) == config
         True
+
+    Source:
+        arXiv 2505.19051, and the defaults of its authors' code, except for the pooling of embeddings and
+        ``perturb_embeddings``, which are ours (see the card).
     """
 
     params: ParamFilter = "mlp-out"

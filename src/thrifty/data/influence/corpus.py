@@ -54,6 +54,9 @@ class CorpusScorer:
         >>> scorer = CorpusScorer(model, picker.config, picker.score(pool, pool[:2]).regression)
         >>> scorer(pool[:5]).shape
         torch.Size([5, 2])
+
+    Source:
+        arXiv 2505.19051, kernel ridge regression over landmarks: P̂ = K K_ΛΛ⁻¹ P_Λ, for rows that were not in the pool.
     """
 
     def __init__(self, model: nn.Module, config: InfluenceConfig, regression: KernelRidge | None) -> None:

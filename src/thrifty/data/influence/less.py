@@ -33,6 +33,9 @@ class Checkpoint:
         >>> model = nn.Linear(2, 1)
         >>> Checkpoint(model, torch.optim.AdamW(model.parameters()), lr=2e-5).lr
         2e-05
+
+    Source:
+        arXiv 2402.04333: the rates of the checkpoints weigh their similarities.
     """
 
     model: nn.Module

@@ -42,6 +42,9 @@ class ScoreResult:
         >>> from thrifty.data.influence import choose
         >>> choose(scored, 1).indices
         array([1])
+
+    Source:
+        arXiv 2505.19051: P, the influence of each example on each target.
     """
 
     scores: Float[Tensor, "n m"]
@@ -118,7 +121,3 @@ class SelectionResult:
             raise ValueError(f"folder: the numbers in {folder} do not fit together")
         indices, weights, scores = (numbers[name].numpy() for name in ("indices", "weights", "scores"))
         return cls(indices, weights, scores, **found)
-
-
-#: Read what :meth:`SelectionResult.save` wrote.
-load_result = SelectionResult.load

@@ -29,6 +29,17 @@ from thrifty.data.influence.results import SelectionResult
 def random_selection(train: Any, k: int, *, seed: int = 0) -> SelectionResult:
     """Choose ``k`` examples at random.
 
+    Args:
+        train: The pool: anything that has a length.
+        k: How many.
+        seed: Of the draw.
+
+    Returns:
+        The chosen examples, all of weight 1.
+
+    Raises:
+        ValueError: The pool has fewer than ``k`` examples.
+
     Example:
         >>> len(random_selection(range(10), 3).indices)
         3
@@ -47,6 +58,12 @@ def length_matched_selection(train: Any, lengths: Sequence[int], k: int, *, seed
         lengths: Tokens of the examples to match, in any number.
         k: How many.
         seed: Of the draw.
+
+    Returns:
+        The chosen examples, all of weight 1.
+
+    Raises:
+        ValueError: The pool has fewer than ``k`` examples.
 
     Example:
         >>> pool = [{"input_ids": [1] * length} for length in (2, 9, 3, 8)]
@@ -73,6 +90,9 @@ def rds_embeddings(model: nn.Module, dataset: Any, *, batch_size: int = 16) -> F
         model: The base model.
         dataset: Examples, tokenised.
         batch_size: Examples a pass.
+
+    Returns:
+        A row an example, on the CPU.
 
     Example:
         >>> from transformers import LlamaConfig, LlamaForCausalLM
@@ -111,6 +131,12 @@ def rds_plus_selection(model: nn.Module, train: Any, target: Any, k: int, *, bat
         k: How many.
         batch_size: Examples a pass.
 
+    Returns:
+        The chosen examples in the order in which they were taken, all of weight 1.
+
+    Raises:
+        ValueError: The pool has fewer than ``k`` examples.
+
     Example:
         >>> from transformers import LlamaConfig, LlamaForCausalLM
         >>> model = LlamaForCausalLM(LlamaConfig(vocab_size=64, hidden_size=16, intermediate_size=32,
@@ -140,6 +166,12 @@ def mid_perplexity_selection(
         k: How many.
         loss_fn: One loss an example.
         batch_size: Examples a pass.
+
+    Returns:
+        The chosen examples by rising perplexity, all of weight 1.
+
+    Raises:
+        ValueError: The pool has fewer than ``k`` examples with a label.
 
     Example:
         >>> from transformers import LlamaConfig, LlamaForCausalLM

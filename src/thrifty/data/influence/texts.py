@@ -33,6 +33,9 @@ def tokenize_examples(rows: Iterable[Mapping[str, Any]], tokenizer: Any, *, max_
         ...         return {"input_ids": [ord(letter) - 96 for letter in text]}
         >>> tokenize_examples([{"prompt": "ab", "completion": "c"}], Letters())
         [{'input_ids': [1, 2, 3, 0], 'labels': [-100, -100, 3, 0]}]
+
+    Source:
+        The conversational, prompt-completion and language-modelling formats of TRL; chat templates as in transformers.
     """
     made = [_one(i, row, tokenizer, max_length) for i, row in enumerate(rows)]
     if not hasattr(rows, "add_column") or not made:

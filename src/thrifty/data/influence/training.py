@@ -59,6 +59,9 @@ class WeightedLossMixin:
     ``example_loss`` may be set to another loss than that of the model's head. With weights from a selection, the paper
     found that training *without* them is the more stable choice.
 
+    Attributes:
+        example_loss: Model outputs and batch to one loss an example; ``None`` for the loss of the model's head.
+
     Raises:
         ValueError: The training set has the column, and the data collator dropped it.
 
@@ -68,6 +71,9 @@ class WeightedLossMixin:
         ...     pass
         >>> WeightedTrainer.compute_loss is WeightedLossMixin.compute_loss
         True
+
+    Source:
+        arXiv 2505.19051: L(θ; S, w) = (1/|S|) Σ w_i ℓ(θ; S_i).
     """
 
     example_loss: LossFn | None = None
@@ -80,7 +86,20 @@ class WeightedLossMixin:
     def compute_loss(
         self, model: Any, inputs: dict[str, Tensor], return_outputs: bool = False, num_items_in_batch: Any = None
     ) -> Any:
-        """Return the weighted mean of the examples' losses."""
+        """Return the weighted mean of the examples' losses.
+
+        Args:
+            model: As in ``Trainer``.
+            inputs: The batch; the weights are taken out of it.
+            return_outputs: Also return the model's outputs.
+            num_items_in_batch: As in ``Trainer``; unused where there are weights.
+
+        Returns:
+            The loss, or the loss and the outputs.
+
+        Raises:
+            ValueError: The training set has weights, and the data collator dropped them.
+        """
         weights = inputs.pop(COLUMN, None)
         held: Any = getattr(self, "train_dataset", None)
         if weights is None and model.training and COLUMN in (getattr(held, "column_names", None) or ()):

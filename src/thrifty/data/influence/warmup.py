@@ -34,6 +34,9 @@ class WarmStart:
         >>> model = nn.Linear(2, 1)
         >>> WarmStart(model, AdamW(model.parameters()), (2.3, 1.9)).losses[-1]
         1.9
+
+    Source:
+        arXiv 2505.19051, warm-up.
     """
 
     model: nn.Module
@@ -144,6 +147,9 @@ def load_trainer_optimizer(
         ...     torch.save(AdamW(model.parameters(), lr=2e-5).state_dict(), f"{folder}/optimizer.pt")
         ...     load_trainer_optimizer(folder, model).param_groups[0]["lr"]
         2e-05
+
+    Source:
+        transformers' ``Trainer``: ``create_optimizer`` (groups) and ``_save_optimizer_and_scheduler`` (file).
     """
     path = Path(checkpoint)
     path = path / "optimizer.pt" if path.is_dir() else path

@@ -35,6 +35,9 @@ class SparseWeights:
     Example:
         >>> sparse_simplex_weights(torch.tensor([3.0, 2.0, 1.0, 0.0]), 2).indices
         tensor([0, 1])
+
+    Source:
+        arXiv 2505.19051, the robust problem: argmin f(w) + (λ/2)‖w‖², w ≥ 0, Σw = n.
     """
 
     w: Float[Tensor, " n"]
