@@ -1,0 +1,393 @@
+"""``AmorLIPLoss``: in place of ``open_clip.ClipLoss``, in the loop that is there already.
+
+One call is one step of arXiv 2505.18983, algorithm 1: the networks may be fitted (stage I), the denominators are
+chosen, and the towers' loss is computed with them (stage II).
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Literal
+
+import torch
+import torch.distributed as dist
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.nn import functional
+
+from thrifty._common.checks import one_of, whole
+from thrifty.training.amorlip.admission import check_batch, remarks
+from thrifty.training.amorlip.amortizer import Pair, PartitionAmortizer
+from thrifty.training.amorlip.config import AmorLIPConfig
+from thrifty.training.amorlip.contrastive import Contrast, contrast
+from thrifty.training.amorlip.partition import (
+    BatchPartition,
+    Coefficients,
+    as_number,
+    autocast_off,
+    batch_log_partition,
+    wide,
+)
+from thrifty.training.amorlip.ring import Group, size_of
+from thrifty.training.amorlip.schedules import rho_at
+from thrifty.training.amorlip.temperature import with_temperature
+
+_log = logging.getLogger(__name__)
+
+
+class AmorLIPLoss(nn.Module):
+    """Contrastive loss whose softmax denominators are carried across batches by two small networks.
+
+    Args:
+        embed_dim: d, the width of the embeddings.
+        config: The settings.
+        num_samples: n of the data set, for ``pos_coef="auto"``.
+        steps_per_epoch: Optimiser steps of an epoch, if nobody calls :meth:`set_epoch`.
+        gather: With several ranks: ``"global"``, every rank's samples are negatives (exactly one big batch), or
+            ``"local"``, this rank's stand for all and the towers' loss needs no communication.
+        rank: Of this process, as ``ClipLoss`` takes it.
+        world_size: Processes whose batches are one.
+        group: They, if not all processes.
+        accum_freq: Calls that make one optimiser step, each with all the step's features (open_clip's
+            ``--accum-freq``).
+        check_every: Optimiser steps between two checks that all ranks have the same networks; 0: never.
+        **overrides: Single settings of :class:`AmorLIPConfig`: ``AmorLIPLoss(512, objective="gkl")``.
+
+    Raises:
+        ValueError: A setting is out of range.
+
+    Example:
+        >>> import torch
+        >>> loss = AmorLIPLoss(16, num_samples=1000, steps_per_epoch=10)
+        >>> u, v = (torch.nn.functional.normalize(torch.randn(8, 16), dim=1).requires_grad_() for _ in range(2))
+        >>> list(loss(u, v, torch.tensor(14.3), output_dict=True))
+        ['contrastive_loss']
+
+    Source:
+        arXiv 2505.18983, algorithm 1.
+    """
+
+    def __init__(
+        self,
+        embed_dim: int,
+        config: AmorLIPConfig | None = None,
+        *,
+        num_samples: int | None = None,
+        steps_per_epoch: int | None = None,
+        gather: Literal["global", "local"] = "global",
+        rank: int = 0,
+        world_size: int = 1,
+        group: Group = None,
+        accum_freq: int = 1,
+        check_every: int = 0,
+        **overrides: Any,
+    ) -> None:
+        super().__init__()
+        one_of("gather", gather, ("global", "local"))
+        self.gather, self.rank, self.world_size = gather, rank, whole("world_size", world_size)
+        if not 0 <= whole("rank", rank, least=0) < world_size:
+            raise ValueError(f"rank: expected one of {world_size} ranks, got {rank}")
+        if world_size > 1 and group is None:
+            if not dist.is_initialized():
+                raise ValueError(f"world_size: expected torch.distributed to be initialised for {world_size} ranks")
+            group = dist.group.WORLD
+        self.group = group if world_size > 1 else None
+        if size_of(self.group) != world_size:
+            raise ValueError(f"world_size: expected the {size_of(self.group)} ranks of the group, got {world_size}")
+        self.accum_freq = whole("accum_freq", accum_freq)
+        self.check_every = whole("check_every", check_every, least=0)
+        self.steps_per_epoch = None if steps_per_epoch is None else whole("steps_per_epoch", steps_per_epoch)
+        self.amortizer = PartitionAmortizer(embed_dim, config, num_samples=num_samples, group=self.group, **overrides)
+        self._calls, self._told_epoch = 0, False
+        self._warned: set[str] = set()
+        self._seconds = {"stage one": 0.0, "all": 0.0}
+        self._last_call: float | None = None
+        self._found: tuple[Contrast, Pair] | None = None
+
+    @property
+    def config(self) -> AmorLIPConfig:
+        """The settings."""
+        return self.amortizer.config
+
+    def set_epoch(self, epoch: int, steps_per_epoch: int | None = None) -> None:
+        """Enter an epoch, counted from 0: call it where the sampler is told, before the epoch's first step.
+
+        Args:
+            epoch: Its number; the one that the loss is in already changes nothing (after a resume).
+            steps_per_epoch: Optimiser steps of it, to be warned of an average that forgets too slowly.
+
+        Raises:
+            ValueError: One of them is out of range.
+        """
+        self._told_epoch = True
+        if steps_per_epoch is not None:
+            self.steps_per_epoch = whole("steps_per_epoch", steps_per_epoch)
+        self._check_average()
+        self.amortizer.start_epoch(epoch)
+
+    def amortization_parameters(self) -> list[nn.Parameter]:
+        """Return the networks' parameters, which the loss trains itself: keep them out of the towers' optimizer."""
+        return list(self.amortizer.online.parameters())
+
+    def log_partition(
+        self,
+        features: Float[Tensor, "batch dim"],
+        modality: Literal["image", "text"],
+        logit_scale: Float[Tensor, ""] | float = 1.0,
+        *,
+        to_sum_scale: int | None = None,
+    ) -> Float[Tensor, " batch"]:
+        """Return what the averaged network says of log Z.
+
+        Args:
+            features: Of unit length.
+            modality: Whose they are.
+            logit_scale: s; looked at with ``scale_inputs`` or prototypes.
+            to_sum_scale: Samples of the batch whose sum is meant (log N is added); ``None``: the mean.
+
+        Raises:
+            ValueError: There is no such modality.
+        """
+        one_of("modality", modality, ("image", "text"))
+        found = self.amortizer.predict(features, features, logit_scale)[modality == "text"]
+        if to_sum_scale is None:
+            return found
+        return found + math.log(self.amortizer.coefficients(to_sum_scale).count(to_sum_scale))
+
+    def forward(
+        self,
+        image_features: Float[Tensor, "batch dim"],
+        text_features: Float[Tensor, "batch dim"],
+        logit_scale: Float[Tensor, ""],
+        logit_bias: Float[Tensor, ""] | None = None,
+        output_dict: bool = False,
+        *,
+        caption_ids: Int[Tensor, " batch"] | None = None,
+    ) -> Float[Tensor, ""] | dict[str, Tensor]:
+        """Return the towers' loss; in training mode, also fit the networks when that is due.
+
+        Args:
+            image_features: u, of unit length.
+            text_features: v, likewise.
+            logit_scale: s = exp(t), as open_clip gives it.
+            logit_bias: b, of models that have one.
+            output_dict: Return ``{"contrastive_loss": loss}``.
+            caption_ids: Equal numbers are equal captions, which are then no negatives of each other
+                (:func:`~thrifty.training.amorlip.caption_ids` makes them of tokens).
+
+        Raises:
+            ValueError: Features that do not fit together, hold NaN, or are alone; a scale that is not positive.
+        """
+        if self.config.normalize:
+            image_features, text_features = (functional.normalize(x, dim=-1) for x in (image_features, text_features))
+        self._check(image_features, text_features, logit_scale)
+        bias = 0.0 if logit_bias is None else logit_bias
+        log_lambda = self._stage_one(image_features, text_features, logit_scale, bias, caption_ids)
+        local = self.gather == "local"
+        image, text = log_lambda
+        found = contrast(
+            image_features, text_features, logit_scale, image, text, self._coefficients(len(image_features)),
+            logit_bias=bias, caption_ids=caption_ids, chunk_size=self.config.chunk_size,
+            max_log_weight=None if self.config.encoder_lambda == "combined" else self.config.max_log_weight,
+            group=None if local else self.group,
+        )  # fmt: skip
+        loss = found.loss
+        if self.config.rho is not None:
+            rho = rho_at(self.config.rho, self.amortizer.epoch or 0, self.config.epochs)
+            loss = with_temperature(
+                loss, logit_scale, rho, self._pressure(image_features, text_features, logit_scale, log_lambda)
+            )
+        self._leave(found, log_lambda)
+        return {"contrastive_loss": loss} if output_dict else loss
+
+    @torch.compiler.disable
+    def _stage_one(
+        self,
+        image_features: Tensor,
+        text_features: Tensor,
+        logit_scale: Tensor,
+        bias: Tensor | float,
+        ids: Tensor | None,
+    ) -> Pair:
+        """Fit the networks if that is due, and return log λ of the towers on the scale of the sum."""
+        fit = self.training and self._calls == 0 and self._enter()
+        with torch.no_grad(), autocast_off(image_features):
+            u, v = wide(image_features.detach()), wide(text_features.detach())
+            scale, shift = as_number(logit_scale, u), as_number(bias, u)
+            walk = partial(
+                batch_log_partition, u, v, scale, logit_bias=shift, caption_ids=ids, chunk_size=self.config.chunk_size
+            )
+            local = self.gather == "local"
+            own = self._coefficients(len(u), networks=True)
+            batch = targets = None
+            if self.config.encoder_lambda == "combined":
+                batch = walk(coefficients=own, group=None if local else self.group)
+                targets = self.amortizer.mixed(u, v, scale, batch.mean_scale())
+            if fit:
+                began = time.perf_counter()
+                self._fit(u, v, scale, shift, walk, None if local else batch)
+                self._seconds["stage one"] += time.perf_counter() - began
+            if batch is not None and targets is not None:
+                means, log_count = targets, batch.log_count
+            else:
+                means = self.amortizer.predict(u, v, scale, which=self.config.encoder_lambda)
+                log_count = self._log_count(len(u), ids, own, u)
+            sums = [mean + log_count for mean in means]
+            if self.config.negatives_only:
+                pair = self._log_pair(u, v, scale, shift)
+                sums = [torch.logaddexp(total, pair) for total in sums]
+            # A row without any negative has nothing to be divided by: its weights are 0.
+            image, text = (torch.where(total == -math.inf, 0.0, total) for total in sums)
+        return image, text
+
+    def _fit(
+        self,
+        u: Tensor,
+        v: Tensor,
+        scale: Tensor,
+        bias: Tensor,
+        walk: Callable[..., BatchPartition],
+        known: BatchPartition | None,
+    ) -> None:
+        """Fit the networks to the partition functions of everybody's batch, which may be known already."""
+        if known is None:
+            known = walk(coefficients=self.amortizer.coefficients(len(u) * self.world_size), group=self.group)
+        targets = self.amortizer.mixed(u, v, scale, known.mean_scale())
+        positive = self._log_pair(u, v, scale, bias) - known.log_count if self.config.negatives_only else None
+        self.amortizer.fit(u, v, scale, known, targets, positive)
+
+    def _coefficients(self, batch: int, *, networks: bool = False) -> Coefficients:
+        """κ and ω of the towers' loss, or of the sums that are mixed with the networks' (which may lack the pair)."""
+        everybody = batch * self.world_size
+        positive = 0.0 if networks and self.config.negatives_only else self.amortizer.pos_coef(everybody)
+        return Coefficients(positive, float(self.world_size) if self.gather == "local" else 1.0)
+
+    def _log_count(self, batch: int, ids: Tensor | None, own: Coefficients, like: Tensor) -> Tensor:
+        """Log N where no partition function was computed."""
+        everybody = self.gather == "global"
+        total = batch * self.world_size if everybody else batch
+        equal = like.new_ones(batch) if ids is None else (ids.unsqueeze(1) == self._all_ids(ids)).sum(1).to(like)
+        return (own.negative * (total - equal) + own.positive).log()
+
+    def _all_ids(self, ids: Tensor) -> Tensor:
+        if self.group is None or self.gather == "local":
+            return ids
+        gathered = [torch.empty_like(ids) for _ in range(self.world_size)]
+        dist.all_gather(gathered, ids.contiguous(), group=self.group)
+        return torch.cat(gathered)
+
+    def _log_pair(self, u: Tensor, v: Tensor, scale: Tensor, bias: Tensor) -> Tensor:
+        """Log κ e^{A_ii}."""
+        kappa = self.amortizer.pos_coef(len(u) * self.world_size)
+        return scale * (u * v).sum(1) + bias + (math.log(kappa) if kappa else -math.inf)
+
+    @torch.no_grad()
+    def _pressure(self, u: Tensor, v: Tensor, logit_scale: Tensor, log_lambda: Pair) -> Tensor | float:
+        if not self.config.adaptive_tau:
+            return 0.0
+        likelihood = logit_scale.reshape(()) * (u.float() * v.float()).sum(1).mean()
+        return log_lambda[0].mean() + log_lambda[1].mean() - 2 * likelihood - 2 * math.log(len(u) * self.world_size)
+
+    def _enter(self) -> bool:
+        """Begin an optimiser step, and tell whether the networks are fitted in it."""
+        if not self._told_epoch:
+            if self.steps_per_epoch is not None:
+                self._check_average()
+                self.amortizer.start_epoch(self.amortizer.steps // self.steps_per_epoch)
+            elif self.amortizer.epoch is None:
+                self._warn(
+                    "set_epoch: it was not called and steps_per_epoch is not known, so no earlier network is "
+                    "mixed in, and none begins anew"
+                )
+        return self.amortizer.steps % self.config.amor_every == 0
+
+    @torch.compiler.disable
+    def _leave(self, found: Contrast, log_lambda: Pair) -> None:
+        """Count the call; after the last one of a step, let the averaged networks follow."""
+        self._found = (Contrast(found.loss.detach(), *found[1:]), log_lambda)
+        if not self.training:
+            return
+        now = time.perf_counter()
+        self._seconds["all"] += now - self._last_call if self._last_call is not None else 0.0
+        self._last_call = now
+        self._calls = (self._calls + 1) % self.accum_freq
+        if self._calls:
+            return
+        if self.amortizer.steps % self.config.target_every == 0 and self.amortizer.fitted:
+            self.amortizer.average()
+        self.amortizer.steps += 1
+        if self.check_every and self.group is not None and self.amortizer.steps % self.check_every == 0:
+            self._check_ranks()
+
+    def diagnostics(self) -> dict[str, float]:
+        """Return what the last call found, as numbers (reading them waits for the device).
+
+        Returns:
+            ``beta``; quantiles 0.5, 0.9 and 1 of Σ_j w_ij, ``weight_median``, ``weight_p90``, ``weight_max``;
+            ``limited``, weights above the limit; ``log_lambda``, the mean; ``parameter_drift``, root mean square
+            between online and averaged networks; ``stage_one_share`` of the time between calls.
+        """
+        if self._found is None:
+            return {}
+        found, (image, text) = self._found
+        weight = torch.cat([found.image_weight, found.text_weight])
+        median, high, top = (float(weight.quantile(q)) for q in (0.5, 0.9, 1.0))
+        pairs = zip(self.amortizer.online.parameters(), self.amortizer.target.parameters(), strict=True)
+        drift = torch.cat([(fast - slow).reshape(-1) for fast, slow in pairs]).square().mean().sqrt()
+        share = self._seconds["stage one"] / self._seconds["all"] if self._seconds["all"] else math.nan
+        return {
+            "beta": self.amortizer.beta,
+            "weight_median": median,
+            "weight_p90": high,
+            "weight_max": top,
+            "limited": float(found.limited),
+            "log_lambda": float(torch.cat([image, text]).mean()),
+            "parameter_drift": float(drift),
+            "stage_one_share": share,
+        }
+
+    def _check(self, image_features: Tensor, text_features: Tensor, logit_scale: Tensor) -> None:
+        width, ranks = self.amortizer.embed_dim, self.world_size
+        check_batch(image_features, text_features, width, ranks if self.gather == "global" else 1)
+        self.amortizer.pos_coef(len(image_features) * ranks)
+        steps = self.amortizer.steps
+        # On an accelerator looking at numbers makes the host wait: only in steps that fit the networks.
+        looked_at = image_features.device.type == "cpu" or steps % self.config.amor_every == 0
+        if looked_at and not torch.compiler.is_compiling():
+            for remark in remarks(image_features, text_features, logit_scale, first=steps == 0):
+                self._warn(remark)
+
+    def _check_average(self) -> None:
+        """Warn of an average that still remembers the networks' random start when the epoch ends."""
+        decay = self.config.ema_decay
+        left = decay ** (self.steps_per_epoch // self.config.target_every) if self.steps_per_epoch else 0.0
+        if self.config.use_prev and left > 0.5:
+            self._warn(
+                f"ema_decay: at {decay} the averaged networks are still {left:.0%} their random start after an epoch "
+                f"of {self.steps_per_epoch} steps; lower it (0.9 for short epochs)"
+            )
+
+    def _check_ranks(self) -> None:
+        """Compare a checksum of the networks over ranks.
+
+        Raises:
+            RuntimeError: They differ.
+        """
+        own = torch.stack([p.double().sum() for p in self.amortizer.online.parameters()]).sum().reshape(1)
+        sums = [torch.empty_like(own) for _ in range(self.world_size)]
+        dist.all_gather(sums, own, group=self.group)
+        if len({float(value) for value in sums}) > 1:
+            raise RuntimeError(
+                f"group: the networks of its ranks have come apart: checksums {[float(x) for x in sums]}"
+            )
+
+    def _warn(self, message: str) -> None:
+        """Say something once."""
+        name = message.partition(":")[0]
+        if name not in self._warned:
+            self._warned.add(name)
+            _log.warning(message)
