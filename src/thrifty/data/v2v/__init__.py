@@ -1,0 +1,27 @@
+"""Event-camera voxel grids made directly from ordinary video, in the data loader: no event stream is stored."""
+
+from thrifty.data.v2v.binning import normalized
+from thrifty.data.v2v.camera import PRESETS, EventCamera, EventCameraSampler, FixedThresholds, preset
+from thrifty.data.v2v.events import EVENT, as_events, events_to_voxel, frames_to_events, from_tonic
+from thrifty.data.v2v.intensity import log_intensity, log_table, to_grey
+from thrifty.data.v2v.sensor import SensorState
+from thrifty.data.v2v.simulator import VideoToVoxel
+
+__all__ = [
+    "EVENT",
+    "PRESETS",
+    "EventCamera",
+    "EventCameraSampler",
+    "FixedThresholds",
+    "SensorState",
+    "VideoToVoxel",
+    "as_events",
+    "events_to_voxel",
+    "frames_to_events",
+    "from_tonic",
+    "log_intensity",
+    "log_table",
+    "normalized",
+    "preset",
+    "to_grey",
+]

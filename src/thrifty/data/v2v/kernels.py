@@ -1,0 +1,253 @@
+"""The sensor's step in numba: pixels in tiles that stay in the first cache, all frames of a tile one after another.
+
+Paper: arXiv 2505.16797, section 3.2, steps 1 to 5. Every loop below is branch-free, so that it becomes vector code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import torch
+from numba import njit
+
+from thrifty.data.v2v.noise import bits
+
+#: Pixels of a tile: potential, last logarithm, counts and frame are 26 KB, and stay in the first cache.
+TILE = 2048
+
+#: Division as numpy divides: a check for zero in the loop would keep it from becoming vector code.
+FAST: dict[str, Any] = {"nogil": True, "cache": True, "error_model": "numpy"}
+
+#: What is stored of the two polarities.
+NET, SPLIT, ABS = 0, 1, 2
+
+#: Fewer pixel steps than this are not worth a second thread.
+WORTH_A_THREAD = 1 << 20
+
+
+@njit(inline="always")
+def look_up(table, value):  # type: ignore[no-untyped-def]
+    """Return the logarithm of a grey level."""
+    return table[value]
+
+
+@njit(inline="always")
+def as_it_is(table, value):  # type: ignore[no-untyped-def]
+    """Return a logarithm that was taken already."""
+    return value
+
+
+@njit(**FAST)
+def advance(frame, log, table, v, previous):  # type: ignore[no-untyped-def]
+    """Step 1: the change of the logarithm goes onto the potential."""
+    for p in range(len(v)):
+        now = log(table, frame[p])
+        v[p] = v[p] + (now - previous[p])
+        previous[p] = now
+
+
+@njit(**FAST)
+def disturb(begin, v, hot, sigma, keys, gaussian):  # type: ignore[no-untyped-def]
+    """Step 2: background noise and hot pixels; ``begin`` is the number of the first pixel."""
+    if sigma > 0:
+        for p in range(len(v)):
+            x = bits(begin + p, keys[0], keys[1])
+            g = gaussian[x & np.uint32(0xFFFF)] + gaussian[x >> np.uint32(16)]
+            v[p] = v[p] + sigma * g
+    if hot.size:
+        for p in range(len(v)):
+            v[p] = v[p] + hot[p]
+
+
+@njit(**FAST)
+def fire(v, c_pos, c_neg, count):  # type: ignore[no-untyped-def]
+    """Steps 3 and 4: whole thresholds crossed, and what is left; afterwards -c_neg < v < c_pos."""
+    one, none = np.float32(1), np.float32(0)
+    for p in range(len(v)):
+        x = v[p]
+        c = c_pos if x >= none else c_neg
+        n = np.trunc(x / c)
+        x = x - n * c
+        up = x >= c_pos  # the product above may be rounded down, by a unit in the last place
+        down = x <= -c_neg
+        n = n + (one if up else none) - (one if down else none)
+        x = x - c_pos if up else x
+        v[p] = x + c_neg if down else x
+        count[p] = n
+
+
+@njit(**FAST)
+def store(count, out, polarity, fresh):  # type: ignore[no-untyped-def]
+    """Step 5: put counts into a bin (``fresh``: its first ones), or add them to it."""
+    none = count.dtype.type(0)
+    if polarity == SPLIT:
+        for channel, sign in ((0, 1), (1, -1)):
+            for p in range(len(count)):
+                kept = max(sign * count[p], none)
+                out[channel, p] = kept if fresh else out[channel, p] + kept
+    elif polarity == ABS:
+        for p in range(len(count)):
+            out[0, p] = abs(count[p]) if fresh else out[0, p] + abs(count[p])
+    elif fresh:
+        for p in range(len(count)):
+            out[0, p] = count[p]
+    else:
+        for p in range(len(count)):
+            out[0, p] = out[0, p] + count[p]
+
+
+@njit(**FAST)
+def cut(count, limit):  # type: ignore[no-untyped-def]
+    """Cut counts at the limit; returns how many were beyond it."""
+    beyond = np.int32(0)
+    for p in range(len(count)):
+        kept = min(max(count[p], -limit), limit)
+        beyond += np.int32(kept != count[p])
+        count[p] = kept
+    return beyond
+
+
+@njit(**FAST)
+def count_events(  # type: ignore[no-untyped-def]
+    begin, end, frames, log, table, v, previous, hot, c_pos, c_neg, sigma, keys, gaussian, out, per_bin, polarity,
+    external, limit,
+):  # fmt: skip
+    """Run some pixels of one item through all frames.
+
+    Args:
+        begin: First pixel.
+        end: The pixel after the last.
+        frames: (intervals, pixels), the frame at the end of every interval.
+        log: :func:`look_up` or :func:`as_it_is`.
+        table: Logarithms of grey levels.
+        v: Potential (pixels), updated.
+        previous: Logarithm of the last frame (pixels), updated.
+        hot: Drift of hot pixels (pixels), or empty.
+        c_pos: Positive threshold.
+        c_neg: Negative threshold.
+        sigma: Noise a frame.
+        keys: (intervals, 2) of the noise.
+        gaussian: Quantiles.
+        out: (bins, 1 or 2, pixels), filled.
+        per_bin: Intervals of a bin.
+        polarity: ``NET``, ``SPLIT`` or ``ABS``.
+        external: Add noise to the counts, not to the potential.
+        limit: Counts beyond it are cut; infinite for none.
+
+    Returns:
+        How many counts were cut at the limit.
+    """
+    room = np.empty(TILE, v.dtype)
+    beyond = 0
+    for first in range(begin, end, TILE):
+        last = min(first + TILE, end)
+        count, tile = room[: last - first], v[first:last]
+        drift = hot[first:last] if hot.size else hot
+        for i in range(len(frames)):
+            advance(frames[i, first:last], log, table, tile, previous[first:last])
+            if not external:
+                disturb(first, tile, drift, sigma, keys[i], gaussian)
+            fire(tile, c_pos, c_neg, count)
+            if external:
+                disturb(first, count, drift, sigma, keys[i], gaussian)
+            if limit < np.inf:
+                beyond += cut(count, limit)
+            store(count, out[i // per_bin, :, first:last], polarity, i % per_bin == 0)
+    return beyond
+
+
+@njit(**FAST)
+def interpolate_events(  # type: ignore[no-untyped-def]
+    begin, end, frames, log, table, v, previous, hot, c_pos, c_neg, sigma, keys, gaussian, out, per_voxel, bins
+):
+    """Run some pixels through all frames; every event is shared by the two bins nearest to its time.
+
+    The potential moves in a straight line between two frames, so the time of an event is known. Arguments as in
+    :func:`count_events`; ``per_voxel`` intervals are a voxel of ``bins`` bins, ``out`` is (voxels x bins, pixels).
+    """
+    count, before = np.empty(TILE, v.dtype), np.empty(TILE, v.dtype)
+    step = (bins - 1) / per_voxel
+    for first in range(begin, end, TILE):
+        last = min(first + TILE, end)
+        tile, drift = v[first:last], hot[first:last] if hot.size else hot
+        for i in range(len(frames)):
+            before[: last - first] = tile
+            advance(frames[i, first:last], log, table, tile, previous[first:last])
+            disturb(first, tile, drift, sigma, keys[i], gaussian)
+            reached = tile.copy()
+            fire(tile, c_pos, c_neg, count)
+            voxel, within = i // per_voxel * bins, i % per_voxel
+            for q in range(last - first):
+                n = int(count[q])
+                sign, c = (1, c_pos) if n > 0 else (-1, c_neg)
+                for k in range(1, abs(n) + 1):
+                    share = (sign * k * c - before[q]) / (reached[q] - before[q])
+                    at = min(max((within + share) * step, 0.0), bins - 1.0)
+                    low = min(int(at), bins - 2) if bins > 1 else 0
+                    weight = at - low if bins > 1 else 0.0
+                    out[voxel + low, first + q] += sign * (1 - weight)
+                    if bins > 1:
+                        out[voxel + low + 1, first + q] += sign * weight
+
+
+@njit(**FAST)
+def list_events(frames, log, table, v, previous, hot, c_pos, c_neg, sigma, keys, gaussian):  # type: ignore[no-untyped-def]
+    """Run all pixels through all frames and list every event.
+
+    Returns:
+        Interval, pixel, polarity (1 or -1) and place within the interval (in (0, 1]) of every event, by interval and
+        pixel.
+    """
+    pixels = len(v)
+    room = max(1024, pixels)
+    interval, pixel = np.empty(room, np.int32), np.empty(room, np.int64)
+    polarity, share = np.empty(room, np.int8), np.empty(room, np.float64)
+    count, before, reached = np.empty(TILE, v.dtype), np.empty(pixels, v.dtype), np.empty(pixels, v.dtype)
+    used = 0
+    for i in range(len(frames)):
+        for first in range(0, pixels, TILE):
+            last = min(first + TILE, pixels)
+            tile, drift = v[first:last], hot[first:last] if hot.size else hot
+            before[first:last] = tile
+            advance(frames[i, first:last], log, table, tile, previous[first:last])
+            disturb(first, tile, drift, sigma, keys[i], gaussian)
+            reached[first:last] = tile
+            fire(tile, c_pos, c_neg, count)
+            for p in range(first, last):
+                n = int(count[p - first])
+                while used + abs(n) > room:
+                    interval, pixel = _twice(interval), _twice(pixel)
+                    polarity, share = _twice(polarity), _twice(share)
+                    room *= 2
+                sign, c = (1, c_pos) if n > 0 else (-1, c_neg)
+                for k in range(1, abs(n) + 1):
+                    place = (sign * k * c - before[p]) / (reached[p] - before[p])
+                    interval[used], pixel[used], polarity[used] = i, p, sign
+                    share[used] = min(max(place, 0.0), 1.0)
+                    used += 1
+    return interval[:used], pixel[:used], polarity[:used], share[:used]
+
+
+@njit(**FAST)
+def _twice(array):  # type: ignore[no-untyped-def]
+    larger = np.empty(2 * len(array), array.dtype)
+    larger[: len(array)] = array
+    return larger
+
+
+def over_pixels(call: Callable[[int, int, int], Any], items: int, pixels: int, intervals: int) -> list[Any]:
+    """Call ``call(item, begin, end)`` over all pixels of all items, in as many threads as torch may use.
+
+    What is computed does not depend on how it was cut up.
+    """
+    threads = min(torch.get_num_threads(), 1 + items * pixels * intervals // WORTH_A_THREAD)
+    if threads == 1:
+        return [call(item, 0, pixels) for item in range(items)]
+    pieces = -(-threads // items) if items < threads else 1
+    size = -(-pixels // pieces // TILE) * TILE
+    jobs = [(item, at, min(at + size, pixels)) for item in range(items) for at in range(0, pixels, size)]
+    with ThreadPoolExecutor(threads) as pool:
+        return list(pool.map(lambda job: call(*job), jobs))
