@@ -76,7 +76,8 @@ class TreeLocalSearchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore
         >>> model.n_errors_ <= model.n_errors_before_
         True
 
-    Source: Harviainen, Sommer, Sorge (NeurIPS 2025, arXiv 2510.12726).
+    Source:
+        Harviainen, Sommer, Sorge (NeurIPS 2025, arXiv 2510.12726).
     """
 
     def __init__(

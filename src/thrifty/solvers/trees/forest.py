@@ -70,6 +70,9 @@ def improve_forest(
         >>> better, reports = improve_forest(forest, X, y)
         >>> all(report.n_errors <= report.n_errors_before for report in reports)
         True
+
+    Source:
+        The samples of the trees as scikit-learn's forests draw them; each tree as by :func:`improve_tree`.
     """
     if not isinstance(forest, (RandomForestClassifier, ExtraTreesClassifier)):
         raise TypeError(

@@ -120,8 +120,9 @@ def improve_tree(
         >>> report.n_errors <= report.n_errors_before
         True
 
-    Source: Harviainen, Sommer, Sorge, "Improving Decision Trees through the Lens of Parameterized Local Search",
-    NeurIPS 2025 (arXiv 2510.12726).
+    Source:
+        Harviainen, Sommer, Sorge, "Improving Decision Trees through the Lens of Parameterized Local Search", NeurIPS
+        2025 (arXiv 2510.12726).
     """
     began = perf_counter()
     ours = tree if isinstance(tree, Tree) else Tree.from_sklearn(tree)

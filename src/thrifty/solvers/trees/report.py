@@ -25,6 +25,17 @@ class Report:
         solver: The solver that ran.
         n_states: What it evaluated: tests swept, states, or trees.
         seconds: Wall-clock time, including checks.
+
+    Example:
+        >>> from sklearn.datasets import load_iris
+        >>> from sklearn.tree import DecisionTreeClassifier
+        >>> X, y = load_iris(return_X_y=True)
+        >>> tree = DecisionTreeClassifier(max_depth=2, random_state=0).fit(X, y)
+
+        >>> from thrifty.solvers.trees import improve_tree
+        >>> report = improve_tree(tree, X, y, k=1)[1]
+        >>> report.status, report.n_errors_before, report.n_errors == report.errors_by_budget[1]
+        ('optimal', 6, True)
     """
 
     n_errors_before: float

@@ -63,8 +63,9 @@ def tao(
         >>> bool(tao(tree, X, y).score(X, y) >= tree.score(X, y))
         True
 
-    Source: Carreira-Perpiñán and Tavallali, "Alternating optimization of decision trees, with application to learning
-    sparse oblique trees", NeurIPS 2018; here with tests of one feature.
+    Source:
+        Carreira-Perpiñán and Tavallali, "Alternating optimization of decision trees, with application to learning
+        sparse oblique trees", NeurIPS 2018; here with tests of one feature.
     """
     whole("max_rounds", max_rounds)
     ours = tree if isinstance(tree, Tree) else Tree.from_sklearn(tree)

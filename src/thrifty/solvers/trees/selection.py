@@ -39,7 +39,8 @@ def fewest_changes(cv_results: Mapping[str, Any]) -> int:
         >>> search.fit(X, y).best_params_["k"] in (0, 1)
         True
 
-    Source: the one-standard-error rule of Breiman et al., Classification and Regression Trees (1984), section 3.4.3.
+    Source:
+        the one-standard-error rule of Breiman et al., Classification and Regression Trees (1984), section 3.4.3.
     """
     names = sorted({name for params in cv_results["params"] for name in params if name.split("__")[-1] == "k"})
     if len(names) != 1:

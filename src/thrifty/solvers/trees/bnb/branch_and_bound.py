@@ -77,7 +77,8 @@ def solve_branch_and_bound(
     Raises:
         ValueError: ``k``, ``time_limit``, ``memory_limit_mb`` or ``n_jobs`` is out of range.
 
-    Source: Harviainen, Sommer, Sorge (NeurIPS 2025, arXiv 2510.12726).
+    Source:
+        Harviainen, Sommer, Sorge (NeurIPS 2025, arXiv 2510.12726).
     """
     if not 0 <= k <= problem.topology.n_leaves - 1:
         raise ValueError(f"k: expected 0 to {problem.topology.n_leaves - 1}, the tree's cuts, got {k}")

@@ -36,7 +36,8 @@ def solve_dp(
         The solution; ``n_states`` counts boxes at cuts, at most (D + 1)^{2d} times the number of cuts unless memory
         runs short (D: distinct values of a feature, d: features; no missing values).
 
-    Source: Theorems 4.1 and 4.2 of the paper.
+    Source:
+        Theorems 4.1 and 4.2 of the paper.
     """
     kind = Kind("exchange" if problem.turns_missing else "adjust", k, problem.allowed, problem.turns_missing)
     programme = DynamicProgramme(

@@ -55,6 +55,20 @@ class ErrorTable(NDArrayOperatorsMixin, Generic[TreeLike]):
         errors: The array, float64 ``[k_adjust + 1, k_exchange + 1, n_prune + 1, n_raise + 1]``.
         status: ``"optimal"``, or ``"time limit"``: the entries are lower bounds.
         n_states: Boxes worked on.
+
+    Example:
+        >>> from sklearn.datasets import load_iris
+        >>> from sklearn.tree import DecisionTreeClassifier
+        >>> X, y = load_iris(return_X_y=True)
+        >>> tree = DecisionTreeClassifier(max_depth=2, random_state=0).fit(X, y)
+
+        >>> from thrifty.solvers.trees import error_table
+        >>> table = error_table(tree, X, y, k_adjust=1, n_prune=1)
+        >>> table.status, table[0, 0, :, 0].tolist()  # with both cuts, and with one removed
+        ('optimal', [6.0, 50.0])
+
+    Source:
+        Theorem 4.3 of the paper (DT-PLS).
     """
 
     def __init__(
@@ -219,7 +233,8 @@ def error_table(
         >>> bool((table[1] <= table[0]).all())
         True
 
-    Source: Theorem 4.3 of the paper.
+    Source:
+        Theorem 4.3 of the paper.
     """
     budgets = [
         whole("k_adjust", k_adjust, least=0),

@@ -34,7 +34,8 @@ def max_boxes(problem: Problem, k: int) -> float:
     of the elementary symmetric polynomials of degree 0 to k in the numbers of tests above. All boxes of the table
     bound it too.
 
-    Source: the lazy, top-down form of Theorems 4.1 and 4.2.
+    Source:
+        the lazy, top-down form of Theorems 4.1 and 4.2.
     """
     topology, tests = problem.topology, tests_at_cuts(problem)
     ways = np.zeros((topology.n_nodes, k + 1))  # ways[v, i]: with exactly i changes above v

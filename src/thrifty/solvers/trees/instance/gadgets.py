@@ -42,7 +42,8 @@ def hitting_set_instance(
         >>> [improve_tree(tree, X, y, operation="adjust", k=k)[1].n_errors for k in (0, 1, 2)]
         [3, 1, 0]
 
-    Source: Theorem 5.3 of the paper, which starts its thresholds at 0 (see the module).
+    Source:
+        Theorem 5.3 of the paper, which starts its thresholds at 0 (see the module).
     """
     if len(sets) == 0:
         raise ValueError("sets: expected at least one set to hit, got none")

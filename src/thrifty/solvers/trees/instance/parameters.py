@@ -46,6 +46,20 @@ class InstanceParameters:
         paper_bound: Decimal logarithm of the paper's bound on boxes, (D + 1)^{2d}.
         max_sweeps: Sweeps of branch and bound, if nothing is pruned.
         solver: The exact solver that ``solver="auto"`` takes.
+
+    Example:
+        >>> from sklearn.datasets import load_iris
+        >>> from sklearn.tree import DecisionTreeClassifier
+        >>> X, y = load_iris(return_X_y=True)
+        >>> tree = DecisionTreeClassifier(max_depth=2, random_state=0).fit(X, y)
+
+        >>> from thrifty.solvers.trees import instance_parameters
+        >>> found = instance_parameters(tree, X, y, k=1)
+        >>> found.n_rows, found.n_features, found.n_cuts, found.depth, found.n_errors
+        (150, 4, 2, 2, 6)
+
+    Source:
+        Table 3 of the paper.
     """
 
     operation: Operation
@@ -149,6 +163,9 @@ def instance_parameters(
         sample_weight: ``[n]``, at least 0. ``None``: 1 each.
         delta_max: Also compute ``delta_max``, in O(n^2 d).
 
+    Returns:
+        The instance in the paper's parameters, and the solver that would be taken.
+
     Raises:
         ValueError: An argument does not fit; the message names it.
 
@@ -160,7 +177,8 @@ def instance_parameters(
         >>> found.n_cuts, found.domain_size, found.n_errors, found.delta_max, found.solver
         (1, 4, 1, 1, 'sweep')
 
-    Source: Table 3 of the paper.
+    Source:
+        Table 3 of the paper.
     """
     tree = tree if isinstance(tree, Tree) else Tree.from_sklearn(tree)
     k = check_budget(k, tree.n_cuts)

@@ -54,7 +54,8 @@ def prepare(columns: Mapping[str, NDArray], y: ArrayLike) -> PreparedTable:
         >>> table.X.tolist(), table.y.tolist()
         ([[1.0], [3.0]], [1, 1])
 
-    Source: section 6 of the paper (which does not say which of the contradicting rows it removes; we remove all).
+    Source:
+        section 6 of the paper (which does not say which of the contradicting rows it removes; we remove all).
     """
     classes = np.asarray(y)
     if strange := [name for name, column in columns.items() if len(column) != len(classes)]:

@@ -57,7 +57,8 @@ class Tree:
         >>> tree.n_cuts, tree.predict([[0.2], [0.7]]).tolist()
         (1, ['a', 'b'])
 
-    Source: section 2 of the paper (arXiv 2510.12726); rounding and missing values as scikit-learn's.
+    Source:
+        section 2 of the paper (arXiv 2510.12726); rounding and missing values as scikit-learn's.
     """
 
     left: NDArray[np.int32]

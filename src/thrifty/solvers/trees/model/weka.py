@@ -47,6 +47,9 @@ def tree_from_weka(
         classes: Class names as the table holds them; the text's are matched with them by how they print (``1`` with
             1 and 1.0). ``None``: strings, taken from the confusion matrix if it is there, else from the leaves.
 
+    Returns:
+        The tree, with the weights of the rows in its leaves.
+
     Raises:
         ValueError: The text is not such a tree, or cut off; it tests a column or names a class that is not among
             those given; or it misclassifies rows and shows one class only. The message names the line.
@@ -56,6 +59,9 @@ def tree_from_weka(
         >>> tree = tree_from_weka("width <= 0.6: a (50.0)\nwidth > 0.6: b (100.0/50.0)")
         >>> tree.n_cuts, tree.predict([[0.2], [0.9]]).tolist()
         (1, ['a', 'b'])
+
+    Source:
+        ``weka.classifiers.trees.j48.ClassifierTree.dumpTree`` and ``Distribution.dumpLabel`` of WEKA 3.8 and 3.9.
     """
     known = None if classes is None else np.unique(np.asarray(list(classes)))
     lines, printed = read_branches(text, None if known is None else [str(name) for name in known])

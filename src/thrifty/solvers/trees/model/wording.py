@@ -32,6 +32,12 @@ class Difference:
             stay; ``None`` without a table. They add up to the whole where the operations touch different rows.
         n_errors_before: Training errors of the tree before; ``None`` without a table.
         n_errors: Training errors of the tree after; likewise.
+
+    Example:
+        >>> from thrifty.solvers.trees.model.edits import Edit
+        >>> moved = Edit(0, "adjust", feature=2, threshold=1.9)
+        >>> print(Difference((moved,), ("cut 0: x2 ≤ 2.45 → x2 ≤ 1.9",), (3.0,), n_errors_before=4.0, n_errors=1.0))
+        cut 0: x2 ≤ 2.45 → x2 ≤ 1.9, −3 errors
     """
 
     edits: tuple[Edit, ...]

@@ -40,7 +40,8 @@ def within_errors(problem: Problem, k: int, t: int) -> Cuts | None:
     Raises:
         ValueError: The problem is of another kind, or too large.
 
-    Source: Theorems 4.4 and 4.5 of the paper.
+    Source:
+        Theorems 4.4 and 4.5 of the paper.
     """
     _check(problem, t)
     changes = _Decision(problem).changes(0, np.arange(problem.table.n_points), k, t)
