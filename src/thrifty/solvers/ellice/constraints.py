@@ -38,13 +38,18 @@ class Constraints:
             ``"mixed"`` distance it is the price of changing it, 0.5 by default.
         linear: (A, b): every answer has A·x ≤ b, x the raw numbers (in the order of the columns).
 
+    Raises:
+        ValueError: A list is none, or a mapping is none; features that the table lacks are refused when an explainer is
+            fitted.
+
     Example:
         >>> from thrifty.solvers.ellice import Constraints
         >>> limits = Constraints(immutable=["age"], one_way={"income": "increase"})
         >>> Constraints.from_json(limits.to_json()) == limits
         True
 
-    Source: the paper's actionability constraints, and DiCE's argument names.
+    Source:
+        the paper's actionability constraints, and DiCE's argument names.
     """
 
     immutable: Sequence[Feature] = ()

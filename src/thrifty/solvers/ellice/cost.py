@@ -45,5 +45,6 @@ def predict(workload: Workload) -> LedgerDelta:
             Entry(Resource.FLOPS, 2 * rows * m**2 + m**3 / 3, "2 · rows · m² + m³/3, m = features + 1", "one Hessian"),
         ),
         preconditions=("the decision is binary, by a model whose last layer is linear",),
+        code=f"ElliCE(model).fit(X, y).explain(asking)  # {queries:g} rows",
         price=("answers are farther from the person than those that ignore retraining; the price grows with epsilon",),
     )

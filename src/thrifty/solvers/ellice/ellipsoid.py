@@ -58,7 +58,8 @@ class RashomonEllipsoid:
         >>> round(float(sure.mean()), 2)
         0.48
 
-    Source: Turbal, Voitsitska, Semenova, NeurIPS 2025 (arXiv 2602.07674), Definition 3, Theorem 1, Corollary 1.
+    Source:
+        Turbal, Voitsitska, Semenova, NeurIPS 2025 (arXiv 2602.07674), Definition 3, Theorem 1, Corollary 1.
     """
 
     ellipsoid_: Ellipsoid
@@ -145,6 +146,12 @@ class RashomonEllipsoid:
             l2: As for the class.
             epsilon_mode: As for the class.
             center: As for the class.
+
+        Returns:
+            The ellipsoid, fitted.
+
+        Raises:
+            ValueError: An argument is out of range, ``theta`` does not fit the features, or there are not two classes.
         """
         made = cls(epsilon, l2, epsilon_mode, center)
         made._check()
@@ -234,7 +241,16 @@ class RashomonEllipsoid:
     def coverage(
         self, k: int = 1000, on_surface: bool = False, random_state: int | np.random.Generator | None = None
     ) -> float:
-        """Return the share of sampled models whose objective on the training table truly is within ε."""
+        """Return the share of sampled models whose objective on the training table truly is within ε.
+
+        Args:
+            k: How many are drawn.
+            on_surface: From the surface in place of the whole.
+            random_state: Seed, or a generator.
+
+        Raises:
+            ValueError: The training features are not there: the ellipsoid was saved and read, or fitted on shards.
+        """
         ellipsoid = self._fitted()
         if self._rows is None:
             raise ValueError(

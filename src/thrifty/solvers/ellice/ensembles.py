@@ -35,6 +35,13 @@ class Ensemble:
         size: How many models; 0 where infinitely many are meant.
         tried: How many were made, of which those under the bound were kept.
         bound: Largest objective of a model that is kept; ``None``: all are.
+
+    Example:
+        >>> def logits(rows, sign):  # two models of one feature
+        ...     return np.array([[sign * (row - cut) for row in rows] for cut in (1.0, 2.0)])
+        >>> two = Ensemble("retrain", logits, size=2, tried=2, bound=None)
+        >>> (two.logits([1.5, 3.0], 1) > 0).all(axis=0).tolist()
+        [False, True]
     """
 
     kind: Kind
@@ -91,7 +98,8 @@ def make_ensemble(
         >>> make_ensemble("bootstrap", model, X, y, n_models=3).kind
         'bootstrap'
 
-    Source: the paper's section on evaluation, which names them.
+    Source:
+        the paper's section on evaluation, which names them.
     """
     one_of("kind", kind, get_args(Kind))
     if epsilon_target is not None:

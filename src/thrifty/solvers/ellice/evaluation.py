@@ -35,6 +35,21 @@ class Scores:
             NaN without a training table.
         seconds_per_query: Wall-clock.
         models: Size of the ensemble; 0: a worst case over infinitely many.
+
+    Example:
+        >>> from sklearn.datasets import load_breast_cancer
+        >>> from sklearn.linear_model import LogisticRegression
+        >>> from sklearn.pipeline import make_pipeline
+        >>> from sklearn.preprocessing import StandardScaler
+        >>> X, y = load_breast_cancer(return_X_y=True, as_frame=True)
+        >>> model = make_pipeline(StandardScaler(), LogisticRegression(C=1 / (1e-3 * len(X)))).fit(X, y)
+
+        >>> from thrifty.solvers.ellice import ElliCE, evaluate_recourse, make_ensemble
+        >>> explainer = ElliCE(model, epsilon=0.01).fit(X, y)
+        >>> worst = make_ensemble("ellipsoid", model, X, y, epsilon_target=0.01)
+        >>> scores = evaluate_recourse(explainer.explain(X[y == 0][:2]), worst, explainer)
+        >>> scores.robustness, scores.models  # certified: under every model of the ellipsoid
+        (1.0, 0)
     """
 
     n_queries: int
@@ -102,7 +117,8 @@ def evaluate_recourse(
         >>> evaluate_recourse(answers, make_ensemble("bootstrap", model, X, y, n_models=3), explainer).coverage
         1.0
 
-    Source: the paper's evaluation. Its authors average over valid answers only; here all persons count.
+    Source:
+        the paper's evaluation. Its authors average over valid answers only; here all persons count.
     """
     first = result.rank == 0
     has = first & result.answered

@@ -87,7 +87,8 @@ class ElliCE:
         >>> result.statuses
         {'optimal': 5}
 
-    Source: Turbal, Voitsitska, Semenova, NeurIPS 2025 (arXiv 2602.07674).
+    Source:
+        Turbal, Voitsitska, Semenova, NeurIPS 2025 (arXiv 2602.07674).
     """
 
     def __init__(

@@ -41,7 +41,8 @@ def plot_price_of_robustness(explainer: ElliCE, X: Any, epsilons: Sequence[float
         >>> plot_price_of_robustness(explainer, X[y == 0][:3], [0.001, 0.01]).get_title()
         'Price of robustness (3 of 3 persons)'
 
-    Source: the paper's figures of the price of robustness.
+    Source:
+        the paper's figures of the price of robustness.
     """
     for epsilon in epsilons:
         number("epsilons", epsilon, "numbers of at least 0", least=0.0)
@@ -89,7 +90,8 @@ def plot_changes(result: RecourseResult, entry: int = 0, ax: Any = None) -> Any:
         >>> len(plot_changes(result).get_yticks()) == len(result.changed[0])
         True
 
-    Source: ours.
+    Source:
+        ours.
     """
     if not (isinstance(entry, (int, np.integer)) and -len(result) <= entry < len(result)):
         raise ValueError(f"entry: expected 0 to {len(result) - 1}, as the result holds, got {entry!r}")

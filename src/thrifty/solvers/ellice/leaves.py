@@ -31,7 +31,8 @@ class LeafEmbedding(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         >>> result.status[0]
         'optimal'
 
-    Source: Facebook's boosted trees as features (He et al., 2014); the paper's section 3 allows any frozen h.
+    Source:
+        Facebook's boosted trees as features (He et al., 2014); the paper's section 3 allows any frozen h.
     """
 
     def __init__(self, estimator: Any) -> None:

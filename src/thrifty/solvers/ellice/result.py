@@ -40,6 +40,19 @@ class RecourseResult:
         target: The wanted label of each; ``[k]``.
         epsilon: The tolerance ε of the certificates.
         seconds: Wall-clock seconds of the whole call.
+
+    Example:
+        >>> from sklearn.datasets import load_breast_cancer
+        >>> from sklearn.linear_model import LogisticRegression
+        >>> from sklearn.pipeline import make_pipeline
+        >>> from sklearn.preprocessing import StandardScaler
+        >>> X, y = load_breast_cancer(return_X_y=True, as_frame=True)
+        >>> model = make_pipeline(StandardScaler(), LogisticRegression(C=1 / (1e-3 * len(X)))).fit(X, y)
+
+        >>> from thrifty.solvers.ellice import ElliCE
+        >>> answers = ElliCE(model, epsilon=0.01).fit(X, y).explain(X[y == 0][:2])
+        >>> answers.statuses, bool((answers.worst_logit >= 0).all())
+        ({'optimal': 2}, True)
     """
 
     queries: Any

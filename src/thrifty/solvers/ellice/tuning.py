@@ -32,6 +32,11 @@ class Tuned:
         robustness: What it reached, as a mean over folds; below what was wanted if nothing reached it.
         reached: Whether it was reached.
         trace: (ε, robustness, mean distance) of every tolerance tried, in order.
+
+    Example:
+        >>> found = Tuned(0.02, 0.97, True, ((0.00125, 0.6, 0.4), (0.25, 1.0, 1.9), (0.02, 0.97, 0.8)))
+        >>> min(epsilon for epsilon, robustness, _ in found.trace if robustness >= 0.95) == found.epsilon
+        True
     """
 
     epsilon: float
@@ -92,7 +97,8 @@ def tune_epsilon(
         >>> tuned.reached
         True
 
-    Source: the paper's appendix, which tunes on a grid in place of bisection.
+    Source:
+        the paper's appendix, which tunes on a grid in place of bisection.
     """
     if not (is_number(robustness) and 0 < robustness <= 1):
         raise ValueError(f"robustness: expected a share above 0, at most 1, got {robustness!r}")

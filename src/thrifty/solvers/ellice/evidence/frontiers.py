@@ -127,26 +127,23 @@ def contest(
             ctx.progress(done * len(seeds) + len(runs), len(names) * len(seeds), f"{workload}: {name}")
             with threads(1):  # matrices this small gain nothing from more
                 runs.append(ctx.once(f"{workload} {name}", seed, measure, name, seed))
-        show(evidence, f"{name}, {workload}", runs)
+        show(evidence, f"{name}, {workload}, at the distances of our chosen points", runs, places)
         least = (least_lead(runs, places), least_lead(runs, places, ALL), least_lead_anywhere(runs))
         found.append(tuple((lead, f"{name}, {where}") for lead, where in least))
     return Leads(*(min(several) for several in zip(*found, strict=True)))
 
 
-def show(evidence: Evidence, workload: str, runs: Sequence[Mapping[str, Frontier]]) -> None:
-    """Add every point as a row, and the frontiers as a picture."""
+def show(evidence: Evidence, workload: str, runs: Sequence[Mapping[str, Frontier]], places: Sequence[int]) -> None:
+    """Add a row a contender, with what it reaches as far away as our chosen points are, and a picture."""
     for who in runs[0]:
-        for place in range(min(len(run[who]) for run in runs)):
-            far, agreement, every = zip(*(run[who][place] for run in runs), strict=True)
-            evidence.row(
-                f"{who} #{place + 1}",
-                {
-                    "mean L2": Measurement.of(far, ""),
-                    "accepted": Measurement.of(agreement, "share"),
-                    "accepted by all": Measurement.of(every, "share"),
-                },
-                workload=workload,
-            )
+        metrics = {}
+        for number, place in enumerate(places, start=1):
+            judged = [run for run in runs if place < len(run[OURS])]
+            for measure, what in ((AGREEMENT, "accepted"), (ALL, "by all")):
+                reached = [share_at(run[who], run[OURS][place][DISTANCE], measure) for run in judged]
+                if reached and None not in reached:
+                    metrics[f"{what}, point {number}"] = Measurement.of(reached, "share")  # type: ignore[arg-type]
+        evidence.row(who, metrics, workload=workload)
     evidence.curves(
         f"Robustness: {workload}",
         "mean L2",
