@@ -104,7 +104,8 @@ def certificate(layer: DiagonalRNN, u: Float[Tensor, "batch time n"] | None = No
         >>> certificate(DiagonalRNN("lrc", 3, 16, rho=0.95)).stable
         True
 
-    Source: the theorem of arXiv 2505.21717, section 3.3, with the bound made to hold (``cells/certified.py``).
+    Source:
+        the theorem of arXiv 2505.21717, section 3.3, with the bound made to hold (``cells/certified.py``).
     """
     cell = layer.cell
     if not isinstance(cell, LRCCell) or layer.bidirectional:

@@ -69,5 +69,6 @@ def predict(workload: Workload) -> LedgerDelta:
             f"on an accelerator about {ITERATIONS * 2 * depth} dependent levels replace {T:g} dependent steps; "
             "on a CPU the recurrence runs in order, vectorised across channels",
         ),
+        code=f'DiagonalRNN("lrc", {n:g}, {D:g})' + (f"  # {layers:g} of them, stacked" if layers > 1 else ""),
         price=("states meet only through the next layer; the model is another one, to be trained anew",),
     )

@@ -177,7 +177,8 @@ class LrcSSMClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
         >>> model.predict_proba(X).shape
         (40, 2)
 
-    Source: arXiv 2505.21717, sections 3 and 4.
+    Source:
+        arXiv 2505.21717, sections 3 and 4.
     """
 
     def fit(self, X: Any, y: Any) -> Self:
@@ -210,7 +211,8 @@ class LrcSSMRegressor(RegressorMixin, _Estimator):  # type: ignore[misc]
         >>> model.fit(X, X[:, 0].mean(1)).predict(X).shape
         (40,)
 
-    Source: arXiv 2505.21717, section 4 (PPG-DaLiA).
+    Source:
+        arXiv 2505.21717, section 4 (PPG-DaLiA).
     """
 
     def fit(self, X: Any, y: Any) -> Self:

@@ -48,7 +48,8 @@ class DiagonalRNN(nn.Module):
         >>> y.shape, h.shape
         (torch.Size([4, 200, 32]), torch.Size([4, 32]))
 
-    Source: arXiv 2505.21717, section 3.
+    Source:
+        arXiv 2505.21717, section 3.
     """
 
     def __init__(

@@ -46,6 +46,9 @@ class LrcSSMBlock(nn.Module):
         >>> block = LrcSSMBlock(32, 16)
         >>> block(torch.randn(2, 100, 32))[0].shape
         torch.Size([2, 100, 32])
+
+    Source:
+        arXiv 2505.21717, figure 1.
     """
 
     def __init__(
@@ -109,6 +112,9 @@ class LrcSSMModel(nn.Module, PyTorchModelHubMixin):
         >>> model = LrcSSMModel(6, 4, d_model=32, d_state=16, n_layers=2)
         >>> model(torch.randn(8, 100, 6)).shape
         torch.Size([8, 4])
+
+    Source:
+        arXiv 2505.21717, figure 1.
     """
 
     def __init__(

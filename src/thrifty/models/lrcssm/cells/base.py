@@ -45,6 +45,9 @@ class DiagonalCell(nn.Module):
         >>> y, h = DiagonalRNN(Leaky(3, 8))(torch.randn(2, 50, 3))
         >>> y.shape, h.shape
         (torch.Size([2, 50, 8]), torch.Size([2, 8]))
+
+    Source:
+        arXiv 2505.21717, section 3: a step whose Jacobian is diagonal.
     """
 
     #: ``"diagonal"``, or ``"dense"`` for the one cell that is there to compare with.

@@ -34,7 +34,8 @@ class DenseLRCCell(DiagonalCell):
         >>> info.solver
         'quasi'
 
-    Source: arXiv 2505.21717, section 2.
+    Source:
+        arXiv 2505.21717, section 2.
     """
 
     structure = "dense"

@@ -58,7 +58,8 @@ class GRUCell(_GatedCell):
         >>> DiagonalRNN(GRUCell(3, 16))(torch.randn(2, 50, 3))[0].shape
         torch.Size([2, 50, 16])
 
-    Source: arXiv 2505.21717, appendix (GruSSM).
+    Source:
+        arXiv 2505.21717, appendix (GruSSM).
     """
 
     gates = ("update", "reset", "candidate")
@@ -93,7 +94,8 @@ class MGUCell(_GatedCell):
         >>> DiagonalRNN(MGUCell(3, 16))(torch.randn(2, 50, 3))[0].shape
         torch.Size([2, 50, 16])
 
-    Source: arXiv 2505.21717, appendix (MguSSM).
+    Source:
+        arXiv 2505.21717, appendix (MguSSM).
     """
 
     gates = ("forget", "candidate")
@@ -127,7 +129,8 @@ class LSTMCell(_GatedCell):
         >>> DiagonalRNN(LSTMCell(3, 16))(torch.randn(2, 50, 3))[0].shape
         torch.Size([2, 50, 16])
 
-    Source: arXiv 2505.21717, appendix (LstmSSM).
+    Source:
+        arXiv 2505.21717, appendix (LstmSSM).
     """
 
     gates = ("forget", "input", "candidate", "output")

@@ -38,7 +38,8 @@ class LinearLRCCell(DiagonalCell):
         >>> info.n_iter.tolist()  # the second iteration confirms the first
         [2, 2]
 
-    Source: arXiv 2505.21717, section 3.3.
+    Source:
+        arXiv 2505.21717, section 3.3.
     """
 
     def __init__(

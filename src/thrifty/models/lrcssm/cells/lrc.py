@@ -64,7 +64,8 @@ class LRCCell(DiagonalCell):
         >>> cell(torch.randn(2, 3), torch.zeros(2, 16)).shape
         torch.Size([2, 16])
 
-    Source: arXiv 2505.21717, section 3; certified mode: see ``certified.py``.
+    Source:
+        arXiv 2505.21717, section 3; certified mode: see ``certified.py``.
     """
 
     def __init__(
@@ -235,7 +236,8 @@ class STCCell(LRCCell):
         >>> STCCell(3, 16, rho=0.99)(torch.randn(2, 3), torch.zeros(2, 16)).shape
         torch.Size([2, 16])
 
-    Source: arXiv 2505.21717, appendix.
+    Source:
+        arXiv 2505.21717, appendix.
     """
 
     def __init__(self, input_size: int, hidden_size: int, **options: Any) -> None:
@@ -245,11 +247,14 @@ class STCCell(LRCCell):
 class LTCCell(LRCCell):
     """The liquid time-constant cell: constant capacitance, no saturation. It may diverge: F + w must stay in (0, 2/dt).
 
+    Arguments as :class:`LRCCell`, without those of the elastance and ``saturating``.
+
     Example:
         >>> LTCCell(3, 16)(torch.randn(2, 3), torch.zeros(2, 16)).shape
         torch.Size([2, 16])
 
-    Source: arXiv 2505.21717, section 2.
+    Source:
+        arXiv 2505.21717, section 2.
     """
 
     def __init__(self, input_size: int, hidden_size: int, **options: Any) -> None:
@@ -262,12 +267,16 @@ class ComplexLRCCell(LRCCell):
     σ and tanh have poles in the complex plane; a solve that meets one goes on in order, and says so. Arguments as
     :class:`LRCCell`, without ``rho``; ``init`` is ``"reference"``, which keeps away from the poles.
 
+    Raises:
+        ValueError: ``rho`` is given, or an option is unknown.
+
     Example:
         >>> cell = ComplexLRCCell(3, 16)
         >>> cell.readout(cell(torch.randn(2, 3), torch.zeros(2, 16, dtype=cell.state_dtype))).dtype
         torch.float32
 
-    Source: arXiv 2505.21717, section 4.
+    Source:
+        arXiv 2505.21717, section 4.
     """
 
     def __init__(self, input_size: int, hidden_size: int, **options: Any) -> None:

@@ -53,6 +53,9 @@ def affine_scan(
     Example:
         >>> affine_scan(torch.full((1, 4, 1), 0.5), torch.ones(1, 4, 1)).flatten()
         tensor([1.0000, 1.5000, 1.7500, 1.8750])
+
+    Source:
+        Blelloch, "Prefix Sums and Their Applications" (1990), section 1.4: first-order recurrences as scans.
     """
     for name, value in (("a", a), ("b", b), ("x0", b if x0 is None else x0)):
         if not isinstance(value, Tensor):

@@ -20,6 +20,9 @@ Combine = Callable[[Elements, Elements], Elements]
 class Levels:
     """How many dependent rounds of combines were made: the depth of the computation.
 
+    Attributes:
+        count: Rounds so far; the object may count several scans.
+
     Example:
         >>> levels = Levels()
         >>> ones = torch.ones(1, 1024, 1)
@@ -45,6 +48,9 @@ def associative_scan(combine: Combine, elements: Sequence[Tensor], levels: Level
     Example:
         >>> associative_scan(lambda first, then: (first[0] * then[0],), (torch.tensor([[1, 2, 3, 4]]),))
         (tensor([[ 1,  2,  6, 24]]),)
+
+    Source:
+        Blelloch, "Prefix Sums and Their Applications" (1990): odd-even recursion.
     """
     elements = tuple(elements)
     T = elements[0].shape[1]

@@ -64,6 +64,9 @@ def newton_solve(
         sigma2: Damping of ``"elk"``.
         strict: Raise where the solve would go on in order.
 
+    Returns:
+        The states, and what the solve did.
+
     Raises:
         ConvergenceError: With ``strict``: it did not converge.
 
@@ -72,6 +75,10 @@ def newton_solve(
         >>> x, info = newton_solve(GRUCell(3, 8), torch.randn(2, 100, 3))
         >>> bool(info.converged.all())
         True
+
+    Source:
+        Lim et al., "Parallelizing non-linear sequential models over the sequence length" (DEER, arXiv 2309.12252);
+        Gonzalez et al. (arXiv 2407.19115) for ``"elk"``.
     """
     pre = cell.precompute(u)  # type: ignore[operator]
     problem = Recurrence(cell, pre, (u.shape[0], u.shape[1]))
