@@ -59,6 +59,10 @@ class LayerRow:
 class Analysis:
     """The table of :func:`analyze_tokens`: a row a method and layer.
 
+    Attributes:
+        rows: A method and layer each.
+        amplitudes: Method to (frequencies in units of π, relative log amplitudes) of its last layer.
+
     Example:
         >>> row = LayerRow("base", 1, 197, 0.9, 0.8, -3.0, 0.1, 40.0, 0.2, 0.3, 0.6)
         >>> table = Analysis((row,), {})
@@ -139,7 +143,8 @@ def analyze_tokens(
         >>> found.column("base", "tokens"), found.column("tome", "tokens")
         ([197.0, 197.0, 197.0], [197.0, 99.0, 99.0])
 
-    Source: arXiv 2511.21477, sections 2 and 4.
+    Source:
+        arXiv 2511.21477, sections 2 and 4.
     """
     if not isinstance(methods, Mapping):
         methods = {name: None if name == "base" else named(name, layers, keep) for name in methods}
@@ -298,7 +303,8 @@ def noise_sensitivity(
         >>> sorted(lost), len(lost["high"])
         (['high', 'low'], 1)
 
-    Source: arXiv 2511.21477, section 2 (additive white Gaussian noise).
+    Source:
+        arXiv 2511.21477, section 2 (additive white Gaussian noise).
     """
     host = find_host(model)
     if not 1 <= layer <= len(host.blocks):

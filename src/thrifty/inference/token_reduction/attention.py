@@ -20,7 +20,8 @@ def split_frequencies(
 ) -> tuple[Float[Tensor, "*batch n n"], Float[Tensor, "*batch n n"]]:
     """Return attention's low-pass and high-pass parts, which add up to it.
 
-    Source: arXiv 2511.21477, section 3.1.
+    Source:
+        arXiv 2511.21477, section 3.1.
     """
     low = torch.full_like(attention, 1 / attention.shape[-1])
     return low, attention - low
@@ -32,7 +33,8 @@ def high_frequency_score(attention: Float[Tensor, "batch head n n"]) -> Float[Te
     A_LP is constant, so this is the mean attention that a token receives, less 1/N: it ranks tokens exactly as that
     does. It is cheap, and an attention sink ranks high.
 
-    Source: arXiv 2511.21477, equations 7 to 9.
+    Source:
+        arXiv 2511.21477, equations 7 to 9.
     """
     return attention.float().mean(dim=(1, 2)) - 1 / attention.shape[-1]
 
@@ -45,7 +47,8 @@ def reweighted(
 ) -> Float[Tensor, "batch head n n"]:
     """Return A_LP + (1 + w1) A_HP + beta A_DC, where A_DC holds the last ``dc`` columns of A; rows need not sum to 1.
 
-    Source: arXiv 2511.21477, equation 12. The fused form is :func:`reweight_values`.
+    Source:
+        arXiv 2511.21477, equation 12. The fused form is :func:`reweight_values`.
     """
     low, high = split_frequencies(attention)
     out = low + (1 + w1)[:, None, None] * high
@@ -129,7 +132,8 @@ def query_mean_score(
 ) -> Float[Tensor, "batch n"]:
     """Return (Σ_i Q_i) · K_j, averaged over heads: a ranking without any attention matrix.
 
-    Source: arXiv 2511.21477, appendix J.
+    Source:
+        arXiv 2511.21477, appendix J.
     """
     summed = query.detach().float().sum(dim=-2, keepdim=True)
     return (summed * key.detach().float()).sum(dim=-1).mean(dim=1)

@@ -30,7 +30,8 @@ def tokens_kept(keep: float, tokens: int, rounding: str = "ceil") -> int:
 def published_layers(depth: int) -> tuple[int, ...]:
     """Return where the paper reduces: at layers 4, 7 and 10 of twelve, and in proportion in other depths.
 
-    Source: arXiv 2511.21477, section 4 (1/3, 7/12 and 5/6 of the depth).
+    Source:
+        arXiv 2511.21477, section 4 (1/3, 7/12 and 5/6 of the depth).
 
     Example:
         >>> published_layers(12), published_layers(24)
@@ -112,7 +113,8 @@ class FreqReduceConfig(_Saved):
         >>> config_from_json(config.to_json()) == config
         True
 
-    Source: arXiv 2511.21477, sections 3.2 and 3.3, equations 7 to 12.
+    Source:
+        arXiv 2511.21477, sections 3.2 and 3.3, equations 7 to 12.
     """
 
     method: ClassVar[str] = "frequency"
@@ -184,7 +186,8 @@ class ToMeConfig(_Saved):
         >>> ToMeConfig(layers=None, r=13)  # as its authors run it
         ToMeConfig(layers=None, keep=None, r=13, proportional=True)
 
-    Source: Bolya et al., "Token Merging: Your ViT But Faster", ICLR 2023, arXiv 2210.09461, section 3.
+    Source:
+        Bolya et al., "Token Merging: Your ViT But Faster", ICLR 2023, arXiv 2210.09461, section 3.
     """
 
     method: ClassVar[str] = "tome"
@@ -231,8 +234,9 @@ class EViTConfig(_Saved):
         >>> EViTConfig(layers=(4, 7), keep=0.6).keep
         (0.6, 0.6)
 
-    Source: Liang et al., "Not All Patches are What You Need: Expediting Vision Transformers via Token
-    Reorganizations", ICLR 2022, arXiv 2202.07800, section 3.
+    Source:
+        Liang et al., "Not All Patches are What You Need: Expediting Vision Transformers via Token Reorganizations",
+        ICLR 2022, arXiv 2202.07800, section 3.
     """
 
     method: ClassVar[str] = "evit"
@@ -308,6 +312,9 @@ def named(method: str, layers: tuple[int, ...] = (4, 7, 10), keep: tuple[float, 
 
 def config_from_json(text: str) -> Config:
     """Return the setting that :meth:`FreqReduceConfig.to_json` (or a rival's) wrote.
+
+    Args:
+        text: JSON, with schema, version and the name of the method.
 
     Raises:
         ValueError: It is not JSON, of another schema or version, or has an unknown key.

@@ -51,6 +51,7 @@ def predict(workload: Workload) -> LedgerDelta:
             ),
         ),
         preconditions=("a plain vision transformer with at least 196 patches; time falls about as its MACs do",),
+        code=f"reduce_tokens(model, FreqReduceConfig(keep={keep:g}))",
         price=(
             "outputs change: at keep 0.7 without fine-tuning merging (ToMe) changes them less; "
             "the published accuracy needs fine-tuning",

@@ -44,7 +44,8 @@ def distillation_loss(
         >>> float(distillation_loss(logits, logits))
         0.0
 
-    Source: Rao et al., "DynamicViT", NeurIPS 2021; Hinton et al., 2015.
+    Source:
+        Rao et al., "DynamicViT", NeurIPS 2021; Hinton et al., 2015.
     """
     if weight < 0:
         raise ValueError(f"weight: expected at least 0, got {weight}")
@@ -101,7 +102,8 @@ class Distiller:
         >>> all(parameter.grad is not None for parameter in reduction.parameters())
         True
 
-    Source: arXiv 2511.21477, section 4.
+    Source:
+        arXiv 2511.21477, section 4.
     """
 
     def __init__(
@@ -177,6 +179,10 @@ def distilling_trainer() -> Any:
         True
 
         With a reduction in force: ``distilling_trainer()(model, arguments, distiller=Distiller(model), ...)``.
+
+    Source:
+        arXiv 2511.21477, self-distillation from the unreduced model; Rao et al., "DynamicViT" (2021), for the KL
+        divergence.
     """
     base: Any = require("transformers", extra="vision").Trainer
 

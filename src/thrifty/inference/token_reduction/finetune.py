@@ -125,7 +125,8 @@ def finetune(
         >>> result["steps"]
         1
 
-    Source: arXiv 2511.21477, section 4.
+    Source:
+        arXiv 2511.21477, section 4.
     """
     recipe = recipe or Recipe()
     reduction = reduction_of(model)

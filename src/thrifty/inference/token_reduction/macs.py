@@ -71,12 +71,20 @@ class ViTDims:
 def token_counts(dims: ViTDims, image_size: tuple[int, int], config: Config | None = None) -> list[tuple[int, int]]:
     """Return, for each block, the tokens that its attention and its MLP see.
 
+    Args:
+        dims: The shapes of the model.
+        image_size: Pixels, rows and columns.
+        config: The setting; ``None``: all tokens stay.
+
     Raises:
         ValueError: The schedule does not fit the depth, or the image is smaller than a patch.
 
     Example:
         >>> token_counts(ViTDims(depth=3), (224, 224), FreqReduceConfig((2,), 0.5))
         [(197, 197), (197, 103), (103, 103)]
+
+    Source:
+        arXiv 2511.21477, which reduces between attention and MLP: so its published MACs come out.
     """
     grid = (image_size[0] // dims.patch[0], image_size[1] // dims.patch[1])
     if min(grid) < 1:
@@ -114,7 +122,8 @@ def count_macs(
         >>> round(count_macs(deit_small) / 1e9, 3), round(count_macs(deit_small, config=FreqReduceConfig()) / 1e9, 3)
         (4.599, 3.032)
 
-    Source: arXiv 2511.21477, section 4 (published: DeiT-S 4.6 and 3.0 GMACs).
+    Source:
+        arXiv 2511.21477, section 4 (published: DeiT-S 4.6 and 3.0 GMACs).
     """
     if isinstance(model, nn.Module):
         from thrifty.inference.token_reduction.patch import reduction_of

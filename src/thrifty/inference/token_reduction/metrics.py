@@ -87,7 +87,8 @@ def layer_similarity(x: Float[Tensor, "batch n d"], last: Float[Tensor, "batch n
 def effective_rank(x: Float[Tensor, "*batch n d"]) -> Float[Tensor, "*batch"]:
     """Return exp(entropy of the normalised singular values): 1 for a collapsed sequence.
 
-    Source: Roy and Vetterli, "The effective rank", EUSIPCO 2007.
+    Source:
+        Roy and Vetterli, "The effective rank", EUSIPCO 2007.
     """
     values = torch.linalg.svdvals(x.double())
     share = values / values.sum(dim=-1, keepdim=True).clamp(min=1e-300)

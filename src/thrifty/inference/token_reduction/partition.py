@@ -148,7 +148,8 @@ def reduce_by_score(
     Returns:
         The shorter sequence, what is known of it, and the (kept, dropped) indices among the live patches.
 
-    Source: arXiv 2511.21477, equations 8 to 10; the paper's equation 11 is open, see the card.
+    Source:
+        arXiv 2511.21477, equations 8 to 10; the paper's equation 11 is open, see the card.
     """
     assert tokens.position is not None
     kept, low = highest(score, keep)

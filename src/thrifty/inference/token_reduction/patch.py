@@ -39,6 +39,9 @@ class TokenReduction:
         >>> out = vit(torch.zeros(1, 3, 224, 224))
         >>> reduction.info()[0].after, reduction.remove() is vit
         (103, True)
+
+    Source:
+        arXiv 2511.21477, section 3.
     """
 
     def __init__(self, model: nn.Module, config: Config, host: Host, run: Run) -> None:
@@ -196,7 +199,8 @@ def reduce_tokens(
         >>> out.shape, reduction.config.layers
         (torch.Size([1, 1000]), (4, 7, 10))
 
-    Source: arXiv 2511.21477, section 3.
+    Source:
+        arXiv 2511.21477, section 3.
     """
     host = find_host(model)
     config = FreqReduceConfig(published_layers(len(host.blocks))) if config is None else config

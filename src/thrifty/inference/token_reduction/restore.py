@@ -38,7 +38,8 @@ def restore_tokens(
         >>> restore_tokens(short, tokens).flatten().tolist()
         [1.0, 2.5, 2.5, 4.0]
 
-    Source: arXiv 2511.21477, appendix G.
+    Source:
+        arXiv 2511.21477, appendix G.
     """
     if mode not in ("dc", "residual"):
         raise ValueError(f"mode: expected 'dc' or 'residual', got {mode!r}")

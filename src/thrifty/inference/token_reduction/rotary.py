@@ -47,7 +47,8 @@ class Rotary:
     def turn(self, x: Float[Tensor, "batch head n d"]) -> Float[Tensor, "batch head n d"]:
         """Turn the tokens behind the prefix, in x's precision.
 
-        Source: Su et al., "RoFormer", 2021, arXiv 2104.09864, equation 34.
+        Source:
+            Su et al., "RoFormer", 2021, arXiv 2104.09864, equation 34.
         """
         patches = x[:, :, self.prefix :]
         if self.paired:

@@ -81,6 +81,10 @@ def load_reduced(make: Callable[..., nn.Module] | nn.Module, folder: str | os.Pa
         True
 
         A model of transformers: ``load_reduced(ViTForImageClassification, folder)``.
+
+    Source:
+        Weights as transformers' ``save_pretrained`` or safetensors store them; the setting is a JSON file of ours
+        beside them.
     """
     from thrifty.inference.token_reduction.patch import reduce_tokens
 

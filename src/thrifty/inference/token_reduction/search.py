@@ -102,6 +102,9 @@ def search_schedule(
         seed: Of the search.
         progress: Told (done, trials, best aim so far).
 
+    Returns:
+        All candidates that were tried, those of them on the Pareto front, and the best by the aim.
+
     Raises:
         ValueError: ``trials`` is below 1, or the model's own accuracy is not above 0.
 
@@ -112,7 +115,8 @@ def search_schedule(
         >>> len(found.all), found.best.aim > 1
         (2, True)
 
-    Source: arXiv 2511.21477, appendix F.
+    Source:
+        arXiv 2511.21477, appendix F.
     """
     if trials < 1:
         raise ValueError(f"trials: expected at least 1, got {trials}")

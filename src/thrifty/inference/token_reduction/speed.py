@@ -42,6 +42,9 @@ def measure_throughput(
         configs: Names and settings; ``"base"``, the model as it is, is always measured too.
         repeats: Rounds; the first call of each method is not counted.
 
+    Returns:
+        Name to :class:`Throughput`: images a second, speedup over ``"base"``, multiply-accumulates.
+
     Raises:
         ValueError: ``repeats`` is below 1, or a reduction is in force.
 
