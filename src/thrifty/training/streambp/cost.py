@@ -17,11 +17,12 @@ def predict(workload: Workload) -> LedgerDelta:
         workload: One of the language-model training tasks, with ``layers``, ``hidden``, ``sequence`` and
             ``vocabulary``; optionally ``batch`` (1), ``steps`` (1), ``feed_forward`` (4 hidden), ``kv_share`` and
             ``query_share`` (keys and queries over hidden width, 0.25 and 1), ``bytes_a_number`` of an activation (2),
-            ``fused_head`` (0), ``tied`` (0: the head has weights of its own), ``trained`` (share of the weights that
-            get a gradient, 0: adapters), ``layer_chunk`` (tokens; a third of the sequence), and where they are known:
-            ``layer_parameters`` (weights of a layer, experts included), ``layer_token_bytes`` and ``layer_pair_bytes``
-            (of a layer's graph), ``step_bytes`` and ``gradient_bytes`` (what a step allocates now at its peak, and the
-            gradients among it).
+            ``fused_head`` (0), ``offloaded_inputs`` (0), ``tied`` (0: the head has weights of its own), ``trained``
+            (share of the weights that get a gradient, 0: adapters), ``layer_chunk`` (tokens; a third of the sequence),
+            and where they are known: ``layer_parameters`` (weights of a layer, experts included),
+            ``layer_token_bytes`` and ``layer_pair_bytes`` (of a layer's graph), ``step_bytes`` and
+            ``gradient_bytes`` (what a step allocates now at its peak, and the gradients among it),
+            ``floor_bytes`` (what is held while the optimizer steps or answers are generated).
 
     Returns:
         Activations and gradients at the peak, and the projections that are computed once more in all steps.
@@ -39,6 +40,8 @@ def predict(workload: Workload) -> LedgerDelta:
     """
     if workload.task not in TASKS:
         return LedgerDelta.not_applicable(f"it streams the training of language models, not {workload.task}")
+    if workload.number("context_parallel", 1) > 1:
+        return LedgerDelta.not_applicable("it streams a sequence through one device, and here several share it")
     batch, length = int(workload.number("batch", 1)), int(workload.number("sequence"))
     d, layers = workload.number("hidden"), workload.number("layers")
     tokens, keys = batch * length, workload.number("kv_share", 0.25) * d
@@ -54,7 +57,8 @@ def predict(workload: Workload) -> LedgerDelta:
         layer_weights=round(workload.number("layer_parameters", 0)),
     )
     chunk = int(workload.number("layer_chunk", 0))
-    settings = StreamBPConfig(layer_chunk_size=chunk) if chunk else StreamBPConfig()
+    offloaded = bool(workload.number("offloaded_inputs", 0))
+    settings = StreamBPConfig(layer_chunk_size=chunk or "auto", offload=offloaded)
     graph = (workload.number("layer_token_bytes", 0), workload.number("layer_pair_bytes", 0))
     known = graph if any(graph) else None
     itemsize, trained = int(workload.number("bytes_a_number", 2)), workload.number("trained", 0)
@@ -67,6 +71,11 @@ def predict(workload: Workload) -> LedgerDelta:
     ours, plain = peak("stream"), peak("checkpoint+fused" if workload.number("fused_head", 0) else "checkpoint")
     now = workload.number("step_bytes", 0) or plain.peak
     held = workload.number("gradient_bytes", 0) if workload.number("step_bytes", 0) else plain.done
+    floor = workload.number("floor_bytes", 0)
+    if now <= floor:
+        return LedgerDelta.not_applicable(
+            "memory is fullest while the optimizer steps or answers are generated; it streams the passes"
+        )
     if ours.peak >= now:
         return LedgerDelta.not_applicable(
             f"a step of {length} tokens would allocate {(ours.peak - now) / 2**20:.0f} MiB more: too short to gain"
@@ -76,7 +85,7 @@ def predict(workload: Workload) -> LedgerDelta:
         entries=(
             Entry(
                 Resource.ACTIVATIONS,
-                (ours.peak - ours.done) - (now - held),
+                (max(ours.peak, floor) - ours.done) - (now - held),
                 "the peak with gradient checkpointing less the peak with chunks: head, worst layer, all gradients",
                 "the planner of `thrifty streambp plan` (arXiv 2506.03077, table 1), held against the allocator",
             ),
@@ -98,4 +107,5 @@ def predict(workload: Workload) -> LedgerDelta:
             "the sequence is long: activations, not weights, fill memory",
         ),
         price=("a step takes about as long as with checkpointing; layers' inputs still grow with the sequence",),
+        code=f"enable_streambp(model{f', layer_chunk_size={chunk}' * bool(chunk)}{', offload=True' * offloaded})",
     )

@@ -110,6 +110,10 @@ class MemoryEstimate:
         inputs: Of these, the layers' inputs, which offloading moves to the host.
         gradients: Of these, the gradients of the weights.
         done: Gradients that are there at the peak.
+
+    Example:
+        >>> MemoryEstimate(head=3 << 20, layer=5 << 20, end=4 << 20, inputs=1 << 20, gradients=2 << 20).peak >> 20
+        5
     """
 
     head: int

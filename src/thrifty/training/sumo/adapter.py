@@ -35,6 +35,11 @@ class LoraFactors:
         A: [r, in].
         B: [out, r].
         error: ‖Δ − B A‖ / ‖Δ‖.
+
+    Example:
+        >>> import torch
+        >>> LoraFactors(A=torch.ones(2, 6), B=torch.ones(4, 2), error=0.0).rank
+        2
     """
 
     A: Float[Tensor, "r i"]
@@ -55,6 +60,13 @@ class Adapter:
         layers: Module name to factors.
         left_out: Parameters that changed and that LoRA factors cannot carry (norms, biases, embeddings).
         transposed: Modules whose weight is stored [in, out] (``Conv1D``).
+
+    Example:
+        >>> import torch
+        >>> factors = LoraFactors(A=torch.ones(2, 6), B=torch.ones(4, 2), error=0.0)
+        >>> adapter = Adapter({"model.layers.0.mlp.down_proj": factors}, left_out=("model.norm.weight",))
+        >>> {name: found.rank for name, found in adapter.layers.items()}
+        {'model.layers.0.mlp.down_proj': 2}
     """
 
     layers: dict[str, LoraFactors]
@@ -104,6 +116,9 @@ def lora_factors(delta: Float[Tensor, "o i"], rank: int | None = None, tol: floa
         rank: At most so many columns of B; ``None``: as many singular values as exceed ``tol`` times the largest.
         tol: Of the numerical rank.
 
+    Returns:
+        The factors, of equal norm, and what they leave out.
+
     Raises:
         ValueError: ``rank`` < 1, ``tol`` is not in [0, 1), or the change holds NaN or Inf.
 
@@ -113,6 +128,9 @@ def lora_factors(delta: Float[Tensor, "o i"], rank: int | None = None, tol: floa
         >>> factors = lora_factors(delta)
         >>> factors.rank, torch.allclose(factors.B @ factors.A, delta, atol=1e-5)
         (1, True)
+
+    Source:
+        Section 3 of arXiv 2505.24749, post-hoc adapter extraction; Eckart and Young (1936).
     """
     if rank is not None and rank < 1:
         raise ValueError(f"rank: expected at least 1, got {rank}")

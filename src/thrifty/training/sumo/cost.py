@@ -5,7 +5,13 @@ from __future__ import annotations
 from thrifty._common.ledger import Entry, LedgerDelta, Resource, Task, Workload
 
 #: Tasks in which weights are trained by an optimizer.
-TASKS = (Task.LM_PRETRAINING, Task.LM_FINETUNING, Task.IMAGE_TRAINING)
+TASKS = (
+    Task.LM_PRETRAINING,
+    Task.LM_FINETUNING,
+    Task.LM_PREFERENCE,
+    Task.LM_REINFORCEMENT,
+    Task.IMAGE_TRAINING,
+)
 
 #: Newton-Schulz in Muon, FLOPs a step for m ≥ n: five iterations of 4 m n² + 2 n³.
 _MUON_ITERATIONS = 5
@@ -19,8 +25,9 @@ def predict(workload: Workload) -> LedgerDelta:
             ``matrices`` (how many), and optionally ``rank`` (128), ``optimizer`` (``"adamw"``, ``"galore"`` or
             ``"muon"``; ``"adamw"``), ``steps`` (1) and ``bytes_a_number`` (4). Where shapes are known:
             ``matrix_numbers`` and ``matrix_sides``, the sums of rows times columns and of rows plus columns, and
-            ``matrix_state``, the bytes that the optimizer in use, whichever it is, keeps for them; ``adapter_rank``
-            (0: none).
+            ``matrix_state``, the bytes that the optimizer in use, whichever it is, keeps for them on one of
+            ``devices`` (1) that share them; ``other_numbers`` and ``other_state``, the same of all other weights, which
+            get AdamW; ``adapter_rank`` (0: none).
 
     Returns:
         Bytes of optimizer state and FLOPs over all steps, as changes.
@@ -51,8 +58,11 @@ def predict(workload: Workload) -> LedgerDelta:
     if now not in numbers and "matrix_state" not in workload.facts:
         raise ValueError(f"workload: 'optimizer' must be one of {', '.join(numbers)}, got {now!r}")
     held = workload.number("matrix_state", width * numbers.get(now, 0.0))
-    # The basis is kept in float32, and so is the moment unless the user says otherwise.
-    state = (4 if "matrix_state" in workload.facts else width) * sides * r
+    devices = workload.number("devices", 1)
+    # The basis is kept in float32, and so are moments unless the user says otherwise.
+    kept = 4 if "matrix_state" in workload.facts else width
+    state = kept * (sides * r + 2 * workload.number("other_numbers", 0)) / devices
+    held += workload.number("other_state", 0)
     of_a_step = 4 * area * r + 3 * sides * r * r + 2 * area
     if state >= held:
         return LedgerDelta.not_applicable(f"{now} keeps no more than it would at rank {r:g}")
@@ -61,12 +71,12 @@ def predict(workload: Workload) -> LedgerDelta:
             Entry(
                 Resource.OPTIMIZER_STATE,
                 state - held,
-                f"bytes · (Σ (rows + columns) · rank − {now}'s numbers)",
+                f"bytes · (Σ (rows + columns) · rank + 2 · other weights − {now}'s numbers) / devices",
                 "(m + n)·r numbers a weight (arXiv 2505.24749, Table 1), confirmed by measurement: state-bytes",
             ),
             Entry(
                 Resource.FLOPS,
-                steps * (of_a_step - flops.get(now, flops["adamw"])),
+                steps * (of_a_step - flops.get(now, flops["adamw"])) / devices,
                 f"steps · Σ (4·rows·columns·rank + 3·(rows + columns)·rank² + 2·rows·columns) − {now}'s",
                 "two products with the basis, QR of the moment, one addition (Algorithm 1)",
             ),
@@ -74,5 +84,6 @@ def predict(workload: Workload) -> LedgerDelta:
         preconditions=(
             "most parameters are matrices of attention and feed-forward blocks; the others keep AdamW's state",
         ),
+        code=f"optimizer = SUMO(sumo_param_groups(model, rank={r:g}), lr=lr)",
         price=("the learning rate has to be tuned again; at equal steps a full-state optimizer (Muon) can end lower",),
     )

@@ -31,6 +31,12 @@ class MomentReport:
         beyond_rank_one: ‖M − P₁M‖²/‖M‖², which the paper's lemma says decays exponentially for reversible layers.
         captured: ‖Ĝ‖²/‖G‖², the share of the gradient's energy inside the subspace.
         newton_schulz_error: ‖NS5(M) − orth(M)‖/‖orth(M)‖ of Muon's five steps in bfloat16.
+
+    Example:
+        >>> import torch
+        >>> report = describe_moment(torch.outer(torch.arange(1.0, 4.0), torch.ones(5)))
+        >>> report.rank, round(report.stable_rank, 4), abs(report.beyond_rank_one) < 1e-9
+        (1, 1.0, True)
     """
 
     condition: float
@@ -44,10 +50,17 @@ class MomentReport:
 def describe_moment(M: Float[Tensor, "r n"], captured: float = float("nan")) -> MomentReport:
     """Return the report on one moment.
 
+    Args:
+        M: The moment inside the subspace.
+        captured: The share of the gradient's energy there, for the report.
+
     Example:
         >>> import torch
         >>> describe_moment(torch.diag(torch.tensor([4.0, 2.0]))).condition
         2.0
+
+    Source:
+        arXiv 2505.24749, section 3: the lemma on rank-one moments, and the error of Newton-Schulz against κ.
     """
     sigma = torch.linalg.svdvals(M.double())
     kept = sigma[sigma > default_tolerance(M.float()) * sigma[0]] if len(sigma) else sigma

@@ -63,6 +63,9 @@ def sumo_param_groups(
         >>> groups = sumo_param_groups(model, rank=8)
         >>> [[name for name, _ in group["params"]] for group in groups]
         [['0.weight', '2.weight'], ['0.bias', '1.weight', '1.bias', '2.bias']]
+
+    Source:
+        GaLore's protocol (Zhao et al., arXiv 2403.03507): attention and MLP weights in a subspace, all else by AdamW.
     """
     unknown = sorted(options.keys() - set(GROUP_OPTIONS))
     if unknown:

@@ -111,6 +111,9 @@ def attach_layerwise(
         >>> model.weight.grad is None
         True
         >>> handle.optimizer.step()  # ends the iteration
+
+    Source:
+        Lv et al., "Full Parameter Fine-tuning for Large Language Models with Limited Resources" (LOMO, 2023).
     """
     if gradient_accumulation_steps != 1:
         raise ValueError(

@@ -78,6 +78,9 @@ def estimate_state_bytes(
     Example:
         >>> estimate_state_bytes([(4096, 11008)], 128, "sumo")["matrices"] // 4
         1933312
+
+    Source:
+        Algorithm 1: (m + n)·r numbers a weight; the others as galore-torch and torch.optim store them.
     """
     one_of("method", method, NUMBERS)
     whole("rank", rank)

@@ -239,7 +239,14 @@ class SUMO(Optimizer):
                 group.setdefault(name, value)
 
     def name_of(self, index: int) -> str:
-        """Return the name of a parameter: the model's, if the optimizer was given names, else its place and shape."""
+        """Return the name of a parameter: the model's, if the optimizer was given names, else its place and shape.
+
+        Args:
+            index: Its place among all parameters, counted through the groups.
+
+        Raises:
+            IndexError: There are not so many.
+        """
         place = index
         for group in self.param_groups:
             if place < len(group["params"]):
