@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import pytest
+import torch
 import typer
 
 from thrifty._common.ledger import Resource, Workload
@@ -82,6 +83,15 @@ def test_without_a_measurement_there_is_a_prior(run):
     assert "*" not in out
     _, err = run("recommend", *PRIOR, "--sigma", "0.9")
     assert "nothing was measured" in err
+    assert "no cost" not in err
+
+
+def test_a_prior_without_a_draft_says_that_drafts_are_free_in_it(run):
+    out, err = run("recommend", "--config", "deepseek-v3", "--hardware", "h200", "--gpus", "8", "--alpha", "0.7")
+    assert "drafts at no cost, since no draft was named" in err
+    assert "where less than 3% is gained" in err  # 1.70 tokens for 1.67 steps is a gain, but a small one
+    assert "rises with the batch" in err
+    assert "1 to 1" in out
 
 
 def test_speculation_that_will_not_help_is_warned_of(run):
@@ -127,17 +137,40 @@ def test_a_model_is_measured_batch_by_batch_and_resumed(run, tmp_path, capsys):
     }  # fmt: skip
     (tmp_path / "config.json").write_text(json.dumps(fields))
     rows = tmp_path / "rows.jsonl"
-    words = ("measure", tmp_path, "--random", "--out", rows, "--tokens", "1,2", "--context", "4", "--repeats", "1")
-    run(*words, "--batch", "1", "--precision", "fp32")
-    assert [row.batch_size for row in read_rows(rows)] == [1, 1]
-    _, err = run(*words, "--batch", "1,2", "--draft", tmp_path, "--precision", "fp32")
+    words = ("measure", tmp_path, "--random", "--out", rows, "--repeats", "1", "--precision", "fp32")
+
+    def measured(batch, tokens, context="4"):
+        _, err = run(*words, "--batch", batch, "--tokens", tokens, "--context", context)
+        return err, [(row.batch_size, row.verify_tokens, row.context) for row in read_rows(rows)]
+
+    rows.touch()  # a file that an interruption left empty
+    first = [(1, 1, 4), (1, 2, 4)]
+    assert measured("1", "1,2")[1] == first
+    err, found = measured("1,2", "1,2")
     assert "batch 2" in err
     assert "batch 1\n" not in err
-    assert [row.batch_size for row in read_rows(rows)] == [1, 1, 2, 2]
-    with pytest.raises(ValueError, match="expected a folder"):
-        run("measure", tmp_path / "nowhere", "--out", rows, "--batch", "4")
+    assert found == [*first, (2, 1, 4), (2, 2, 4)]
+    # Half a batch, and half a line: what is missing is measured, and nothing else.
+    rows.write_text("".join(rows.read_text().splitlines(keepends=True)[:3]) + '{"batch_size": 2, "gam')
+    assert measured("1,2", "1,2")[1] == found
+    assert measured("1", "1,3")[1] == [*found, (1, 3, 4)]
+    assert measured("1", "1", "8")[1] == [*found, (1, 3, 4), (1, 1, 8)]
+    assert {row.hardware for row in read_rows(rows)} == {f"cpu, fp32, {torch.get_num_threads()} threads, grouped_mm"}
+    before = rows.read_text()
+    for more in (("--draft", tmp_path), ("--experts", "eager")):
+        with pytest.raises(ValueError, match="another file"):
+            run(*words, *more, "--batch", "1")
+    for wrong in ("rows.csv", "nowhere/rows.jsonl"):
+        with pytest.raises(ValueError, match=r"ends in \.jsonl, in a folder that exists"):
+            run("measure", tmp_path, "--random", "--out", tmp_path / wrong)
+    fresh = ("--out", tmp_path / "fresh.jsonl", "--batch", "4")
+    with pytest.raises(ValueError, match="target: expected a folder"):
+        run("measure", tmp_path / "nowhere", *fresh)
+    with pytest.raises(ValueError, match=r"config: .*nodraft"):
+        run("measure", tmp_path, "--random", "--draft", "nodraft", *fresh)
     with pytest.raises(ValueError, match="precision"):
-        run(*words, "--batch", "4", "--precision", "fp99")
+        run("measure", tmp_path, "--random", *fresh, "--precision", "fp99")
+    assert rows.read_text() == before
 
 
 def test_acceptance_of_a_log(run, tmp_path):

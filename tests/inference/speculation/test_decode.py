@@ -6,10 +6,20 @@ import logging
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from scipy.stats import chi2
-from transformers import GenerationConfig, MambaConfig
+from transformers import (
+    BloomConfig,
+    FalconConfig,
+    GenerationConfig,
+    GPTNeoConfig,
+    JetMoeConfig,
+    LlamaConfig,
+    MambaConfig,
+    OPTConfig,
+)
 
 from thrifty.inference.speculation import (
     Acceptance,
@@ -114,6 +124,14 @@ def test_a_draft_that_is_the_target_is_always_right(pair):
         assert len(out.stats.rounds) == -(-NEW // (gamma + 1))
 
 
+def test_nothing_is_drafted_that_no_row_has_room_for(pair, reference):
+    ids, mask = tiny.prompts(LENGTHS)
+    out = run(pair[0], pair[0], 6, ids, mask)
+    assert [r.gamma for r in out.stats.rounds] == [6, NEW - 7 - 1]  # a round gives one token more than it drafts
+    assert new_tokens(out, ids) == reference
+    assert [r.gamma for r in run(*pair, 3, ids, mask, max_new_tokens=1).stats.rounds] == [0]
+
+
 def test_a_draft_of_another_kind_agrees_with_the_target_too(pair, reference):
     ids, mask = tiny.prompts(LENGTHS)
     out = run(pair[0], tiny.llama(dtype=torch.float64), 2, ids, mask)
@@ -127,7 +145,10 @@ def test_schedules_and_controllers_change_the_length_and_nothing_else(pair, refe
     expected = [tiny.plain(pair[0], ids[i][mask[i].bool()], NEW, ends) for i in range(len(LENGTHS))]
     out = run(*pair, schedule, ids, mask, eos_token_id=ends)
     assert new_tokens(out, ids) == expected
-    assert all(r.gamma == schedule.gamma(r.batch) for r in out.stats.rounds)
+    assert all(r.gamma <= schedule.gamma(r.batch) for r in out.stats.rounds)  # less near the end
+    for low, high in ((1, 3), (4, 7), (8, 8)):
+        lengths = [r.gamma for r in out.stats.rounds if low <= r.batch <= high]
+        assert max(lengths) > 2 if low == 1 else lengths[0] == schedule.gamma(low)
     model = SpeculationModel(8, 2, 50, 1.02, 1.0, 0.01, 0.1, 0.1, 0.1, 0.0, 0.0, 0.0)
     controller = GammaController(model, max_gamma=4, every=2)
     controlled = run(*pair, controller, ids, mask)
@@ -299,12 +320,31 @@ def test_heads_that_are_padded_differently(pair, reference):
         ({"stop_strings": ["x"]}, "stop_strings"),
         ({"max_new_tokens": 0}, "max_new_tokens"),
         ({"do_sample": True, "temperature": -1.0}, "temperature"),
+        ({"output_scores": True}, "output_scores"),
+        ({"temprature": 9.0}, "temprature"),
+        ({"logits_processor": [lambda ids, scores: scores]}, "logits_processor"),
+        ({"stopping_criteria": []}, "stopping_criteria"),
     ],
 )
 def test_settings_that_are_not_honoured_are_refused(pair, more, message):
     ids, mask = tiny.prompts((3, 2))
     with pytest.raises(ValueError, match=message):
         run(*pair, 2, ids, mask, **more)
+
+
+def test_what_a_config_leaves_unset_is_the_models_own(pair, reference):
+    target, draft = tiny.qwen_moe(), tiny.llama()
+    ids, mask = tiny.prompts(LENGTHS)
+    target.generation_config.eos_token_id = [reference[0][4], reference[2][8]]
+    target.generation_config.pad_token_id = 39
+    given = GenerationConfig(max_new_tokens=NEW, do_sample=False)
+    out = SpeculativeDecoder(target, draft, 2).generate(ids, mask, given)
+    assert out.sequences.equal(target.generate(ids, attention_mask=mask, generation_config=given))
+    assert out.lengths.min() < NEW
+    assert given.eos_token_id is None
+    target.generation_config.update(do_sample=True, top_k=1, temperature=0.5)
+    sampled = SpeculativeDecoder(target, draft, 2).generate(ids, mask, GenerationConfig(max_new_tokens=NEW))
+    assert sampled.sequences.equal(out.sequences)  # the likeliest token alone is left to be drawn
 
 
 def test_unset_settings_are_those_of_generate():
@@ -326,8 +366,11 @@ def test_prompts_that_cannot_be_are_refused(pair):
             run(*pair, 2, ids, wrong)
     with pytest.raises(ValueError, match="shape of input_ids"):
         run(*pair, 2, ids, mask[:1])
-    with pytest.raises(ValueError, match="input_ids"):
-        run(*pair, 2, ids[:, :0], None)
+    for wrong in (ids[:, :0], ids[0]):
+        with pytest.raises(ValueError, match="input_ids"):
+            run(*pair, 2, wrong, None)
+    with pytest.raises(TypeError, match="input_ids: expected a tensor"):
+        run(*pair, 2, ids.tolist(), None)
 
 
 def test_models_that_cannot_be_rolled_back_are_refused(pair):
@@ -337,10 +380,52 @@ def test_models_that_cannot_be_rolled_back_are_refused(pair):
         SpeculativeDecoder(target, state)
     with pytest.raises(ValueError, match="gamma"):
         SpeculativeDecoder(target, draft, -1)
+    with pytest.raises(TypeError, match=r"whole number, a Schedule or a GammaController, got 2\.5"):
+        SpeculativeDecoder(target, draft, 2.5)
+    assert SpeculativeDecoder(target, draft, np.int64(2)).gamma == 2
+    size = {"vocab_size": 40, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
+    local = [[["global", "local"], 1]]
+    for config, message in (
+        (BloomConfig(vocab_size=40, hidden_size=16, n_layer=1, n_head=2), "ALiBi"),
+        (FalconConfig(**size, alibi=True, new_decoder_architecture=False), "ALiBi"),
+        (GPTNeoConfig(vocab_size=40, hidden_size=16, num_layers=2, num_heads=2, attention_types=local), "by slot"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            SpeculativeDecoder(tiny.Auto.from_config(config), draft)
     flexible = tiny.qwen_moe()
     flexible.config._attn_implementation = "flex_attention"
     with pytest.raises(ValueError, match="attn_implementation='sdpa'"):
         SpeculativeDecoder(flexible, draft)
+
+
+@pytest.mark.parametrize("kind", ["dynamic", "longrope"])
+def test_a_rotary_embedding_that_depends_on_the_longest_row_is_refused_beyond_its_first_length(kind, pair):
+    rope = {"rope_type": kind, "rope_theta": 1e4, "factor": 2.0, "original_max_position_embeddings": 16}
+    if kind == "longrope":
+        rope |= {"short_factor": [1.0] * 4, "long_factor": [3.0] * 4}
+    config = LlamaConfig(
+        **tiny.SMALL | {"max_position_embeddings": 32 if kind == "longrope" else 16},
+        vocab_size=40, num_hidden_layers=2, rope_parameters=rope,
+    )  # fmt: skip
+    target = tiny.made(config, dtype=torch.float32)
+    ids, mask = tiny.prompts((6, 3))
+    expected = [tiny.plain(target, ids[i][mask[i].bool()], 10) for i in range(2)]
+    assert new_tokens(run(target, tiny.llama(), 3, ids, mask, max_new_tokens=10), ids) == expected
+    with pytest.raises(ValueError, match="beyond 16 tokens"):
+        run(target, tiny.llama(), 3, ids, mask, max_new_tokens=11)
+
+
+@pytest.mark.parametrize("gamma", [0, 4])
+def test_the_last_positions_of_a_model_can_be_used(gamma):
+    config = OPTConfig(
+        vocab_size=40, hidden_size=32, word_embed_proj_dim=32, ffn_dim=48, num_hidden_layers=2, num_attention_heads=4,
+        max_position_embeddings=14,
+    )  # fmt: skip
+    target = tiny.made(config, dtype=torch.float32)
+    ids, mask = tiny.prompts((6, 3, 5))
+    expected = [tiny.plain(target, ids[i][mask[i].bool()], 8) for i in range(3)]
+    out = run(target, tiny.disturbed(target, 0.3), gamma, ids, mask, max_new_tokens=8)
+    assert new_tokens(out, ids) == expected
 
 
 # Experts -------------------------------------------------------------------------------------------------------------
@@ -354,6 +439,12 @@ def test_experts_are_pinned_and_given_back(caplog):
     assert set(model.get_experts_implementation().values()) == {"batched_mm"}
     assert "batched_mm" in caplog.text
     with pinned_experts(tiny.llama()):
+        pass
+    jet = tiny.Auto.from_config(
+        JetMoeConfig(vocab_size=40, hidden_size=16, num_hidden_layers=1, num_key_value_heads=2, kv_channels=8,
+                     intermediate_size=16, num_local_experts=2)
+    )  # fmt: skip
+    with pytest.raises(ValueError, match="experts=None"), pinned_experts(jet):
         pass
     with pytest.raises(ValueError, match="float64"), pinned_experts(tiny.qwen_moe(dtype=torch.float64)):
         pass
@@ -392,7 +483,7 @@ def test_a_cache_slot_is_a_position(pair):
     """After rounds of ragged acceptance the target's cache is, at live positions, that of the tokens themselves."""
     target, draft = pair
     ids, mask = tiny.prompts((5, 2, 4))
-    batch = Batch(target, draft, ids, mask, 16, None, None)
+    batch = Batch(target, draft, ids, mask, 16, 3, None, None)
     with torch.inference_mode():
         batch.prefill(draft=True)
         for _ in range(3):

@@ -46,6 +46,46 @@ def test_times_give_every_coefficient_back():
     assert np.isfinite(found.condition)
 
 
+def test_contexts_of_several_lengths_say_what_a_token_of_them_costs():
+    true = replace(TRUE, kv_target=2e-4, kv_draft=3e-5)
+
+    def at(context):
+        return [
+            Row(
+                b, g, 32, 4, None, None, float(true.target_time(b, context=context)),
+                float(true.target_time(b, g + 1, context=context)), float(true.draft_time(b, context=context)),
+                float(true.reject_time(b)), context=context,
+            )
+            for b in (1, 4, 16, 64) for g in (1, 3)
+        ]  # fmt: skip
+
+    found = fit_speculation_model([*at(256), *at(2048)])
+    assert found.model.kv_target == pytest.approx(true.kv_target, rel=1e-3)
+    assert found.model.kv_draft == pytest.approx(true.kv_draft, rel=1e-3)
+    assert {"kv_target", "kv_draft"} < set(found.parameters)
+    assert found.covariance.shape == (len(found.parameters),) * 2
+    longer = {"acceptance": ACCEPTANCE, "context": 8192}
+    assert found.model.speedup(32, 3, **longer) == pytest.approx(true.speedup(32, 3, **longer), rel=1e-3)
+    assert found.bands([32], 3, ACCEPTANCE, refits=3)[0].shape == (1,)
+    one = fit_speculation_model(at(256)).model  # one length says nothing of it
+    assert (one.kv_target, one.kv_draft) == (0, 0)
+    with pytest.raises(ValueError, match="row 9: context"):
+        fit_speculation_model([*at(256), *(replace(row, context=None) for row in at(2048))])
+    gained = [replace(row, sigma=0.8, speedup=1.5) for row in (*at(256), *at(2048))]
+    by_speedup = fit_speculation_model(
+        gained, target=TARGET, draft=DRAFT, hardware=HARDWARE, objective="speedup", starts=1
+    )
+    assert any("contexts differ" in warning for warning in by_speedup.warnings)
+
+
+def test_rows_of_several_models_or_machines_are_warned_of():
+    rows = rows_of(TRUE, top_k=(4,))
+    several = [replace(rows[0], model="a", hardware="x"), replace(rows[1], model="b", hardware="x"), *rows[2:]]
+    warnings = fit_speculation_model(several).warnings
+    assert any("several models are fitted as one: a, b" in warning for warning in warnings)
+    assert not any("hardwares" in warning for warning in warnings)
+
+
 def test_times_of_one_k_are_enough_for_predictions():
     found = fit_speculation_model(rows_of(TRUE, top_k=(4,)))
     b = np.arange(1, 101)

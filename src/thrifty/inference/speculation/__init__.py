@@ -37,7 +37,8 @@ from thrifty.inference.speculation.study import selection_study
 
 if TYPE_CHECKING:
     from thrifty.inference.speculation.decode import SpeculativeDecoder, SpeculativeOutput, SpeculativeStats
-    from thrifty.inference.speculation.measure import generation_row, measure_generation, profile_target
+    from thrifty.inference.speculation.measure import generation_row, measure_generation
+    from thrifty.inference.speculation.passes import profile_target
 
 #: What needs torch and transformers is imported when it is first used.
 _LATER = {
@@ -46,7 +47,7 @@ _LATER = {
     "SpeculativeStats": "decode",
     "generation_row": "measure",
     "measure_generation": "measure",
-    "profile_target": "measure",
+    "profile_target": "passes",
 }
 
 __all__ = [

@@ -32,7 +32,7 @@ def physical_bounds(
         max_reject: Largest rejection time that was measured; ``None``: a tenth of the target's floor.
 
     Returns:
-        Name to (lower, upper); slopes are bounded by 0 alone.
+        Name to (lower, upper); slopes, over tokens as over contexts, are bounded by 0 alone.
 
     Source: arXiv 2505.19645, appendix C, with every always-read weight in the dense part (the paper's "non-FFN" gives a
     cap below the true floor where shared experts are large).
@@ -51,13 +51,16 @@ def physical_bounds(
         "draft_slope": (0.0, np.inf),
         "reject_bias": (0.0, reject),
         "reject_slope": (0.0, reject),
+        "kv_target": (0.0, np.inf),
+        "kv_draft": (0.0, np.inf),
     }
 
 
 def free_bounds() -> Bounds:
     """Return the bounds that hold on any machine: nothing takes less than no time."""
     names = (
-        "bias", "dense_slope", "expert_load", "expert_slope", "draft_bias", "draft_slope", "reject_bias", "reject_slope"
+        "bias", "dense_slope", "expert_load", "expert_slope", "draft_bias", "draft_slope", "reject_bias",
+        "reject_slope", "kv_target", "kv_draft",
     )  # fmt: skip
     return dict.fromkeys(names, (0.0, np.inf))
 

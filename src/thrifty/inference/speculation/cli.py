@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,9 +18,12 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode="markdown")
 
-Fitted = Annotated[Path | None, typer.Argument(help="A model that fit wrote; none: a prior, from the three below.")]
+Fitted = Annotated[
+    Path | None,
+    typer.Argument(help="A model that fit wrote; none: a prior, from --config, --hardware and --draft-config."),
+]
 Config = Annotated[str | None, typer.Option(help="The target: a profile's name, a config.json or its folder.")]
-DraftConfig = Annotated[str | None, typer.Option(help="The draft, likewise.")]
+DraftConfig = Annotated[str | None, typer.Option(help="The draft, likewise; a prior without it takes drafts as free.")]
 Machine = Annotated[
     str | None, typer.Option(help="A device's name (h100, a100, ...) or a JSON file with tflops and tb_per_s.")
 ]
@@ -41,7 +45,7 @@ def _speculation() -> None:
 @app.command()
 def measure(
     target: Annotated[str, typer.Argument(help="A folder of transformers; with --random a config or profile too.")],
-    out: Annotated[Path, typer.Option(help="Rows, as lines of JSON; finished batch sizes there are not repeated.")],
+    out: Annotated[Path, typer.Option(help="Rows, as lines of JSON (.jsonl); what is there is not repeated.")],
     draft: Annotated[str | None, typer.Option(help="The draft, likewise.")] = None,
     batch: Annotated[str, typer.Option(help="Batch sizes.")] = "1,4,16,64",
     tokens: Annotated[str, typer.Option(help="Tokens of a request in a pass.")] = "1,2,4,7",
@@ -58,24 +62,29 @@ def measure(
     import torch
 
     from thrifty.inference.speculation.loading import load_model, read_tokens
-    from thrifty.inference.speculation.measure import profile_target
-    from thrifty.inference.speculation.rows import append_row, read_rows
+    from thrifty.inference.speculation.passes import profile_target
+    from thrifty.inference.speculation.rows import append_row, finished_cells, read_rows
 
-    done = {row.batch_size for row in read_rows(out)} if out.exists() else set()
-    todo = [size for size in _numbers(batch, "batch") if size not in done]
-    widths = _numbers(tokens, "tokens")
+    sizes, widths = _numbers(batch, "batch"), sorted({1, *_numbers(tokens, "tokens")})
     if threads is not None:
         torch.set_num_threads(threads)
+    names = " with ".join(Path(name).name for name in (target, draft) if name)
+    where = f"{device}, {precision}, {torch.get_num_threads()} threads, {experts}"
+    done = finished_cells(out, model=names, hardware=where)
+    todo = {size: [width for width in widths if (size, width, context) not in done] for size in sizes}
     model = load_model(target, precision, device, random=random)
-    small = load_model(draft, precision, device, random=random) if draft else None
+    small = load_model(draft, precision, device, random=random, name="draft") if draft else None
     words = read_tokens(target, data) if data is not None else None
-    for size in todo:
+    for size, missing in todo.items():
+        if not missing:
+            continue
         typer.echo(f"batch {size}", err=True)
         rows = profile_target(
-            model, [size], widths, context=context, repeats=repeats, draft=small, text=words, experts=experts
+            model, [size], missing, context=context, repeats=repeats, draft=small, text=words, experts=experts
         )
         for row in rows:
-            append_row(out, row)
+            if row.verify_tokens in missing:
+                append_row(out, replace(row, model=names, hardware=where))
     typer.echo(f"{out}: {len(read_rows(out))} rows")
 
 
@@ -202,7 +211,7 @@ def recommend(
     for warning in schedule.warnings:
         typer.echo(f"warning: {warning}", err=True)
     if not schedule.falls_only:
-        typer.echo("the best length rises before it falls: a rule that only switches off above a batch loses", err=True)
+        typer.echo("the best length rises with the batch: a rule that only switches off above one loses", err=True)
     if format == "vllm":
         typer.echo(json.dumps(schedule.to_vllm()))
         typer.echo("merge this into --speculative-config, beside the draft model", err=True)
@@ -292,7 +301,7 @@ def acceptance(
 _SHOWN = {
     "bias": "ms", "dense_slope": "ms a token", "expert_load": "ms an expert", "expert_slope": "ms a token of an expert",
     "draft_bias": "ms", "draft_slope": "ms a token", "reject_bias": "ms", "reject_slope": "ms a request",
-    "ridge": "tokens", "growth": "",
+    "ridge": "tokens", "growth": "", "kv_target": "ms a token of context", "kv_draft": "ms a token of context",
 }  # fmt: skip
 
 

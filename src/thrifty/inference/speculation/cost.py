@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 from thrifty._common.ledger import Entry, LedgerDelta, Resource, Task, Workload
 from thrifty.inference.speculation.acceptance import Acceptance
 from thrifty.inference.speculation.hardware import Hardware
@@ -65,5 +67,7 @@ def predict(workload: Workload) -> LedgerDelta:
             ),
         ),
         preconditions=(f"about {batch} requests are decoded together", "the draft shares the target's vocabulary"),
+        code=f"vllm serve {names['model']} --speculative-config "
+        f"'{json.dumps({'model': names['draft'], 'num_speculative_tokens': gamma})}'",
         price=("a second model in memory; measure acceptance on your own requests before you rely on it",),
     )

@@ -50,7 +50,10 @@ def pinned_experts(model: Any, implementation: str | None = "grouped_mm") -> Ite
             "in for it here",
             implementation,
         )
-    model.set_experts_implementation(implementation)
+    try:
+        model.set_experts_implementation(implementation)
+    except ValueError as error:
+        raise ValueError(f"experts: {error} (experts=None leaves them as they are)") from None
     try:
         yield
     finally:

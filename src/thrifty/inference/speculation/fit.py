@@ -13,7 +13,7 @@ from thrifty.inference.speculation.acceptance import Acceptance
 from thrifty.inference.speculation.activation import Floats
 from thrifty.inference.speculation.bounds import Bounds, check_feasible, free_bounds, physical_bounds
 from thrifty.inference.speculation.fit_speedups import Speedups, fit_speedups
-from thrifty.inference.speculation.fit_times import Times, fit_times
+from thrifty.inference.speculation.fit_times import FittedTimes, Times, fit_times
 from thrifty.inference.speculation.hardware import Hardware
 from thrifty.inference.speculation.model import TIMES, SpeculationModel, VerifyWidth
 from thrifty.inference.speculation.rows import Row
@@ -94,8 +94,7 @@ class _Refit:
         if self.objective == "time":
             times = Times.of(chosen, self.start.verify_width)
             around = (self.start.ridge, self.start.growth)
-            found, _, _ = fit_times(times, self.bounds, self.max_ridge, around=around)
-            return replace(self.start, **found)
+            return replace(self.start, **fit_times(times, self.bounds, self.max_ridge, around=around).coefficients)
         assert self.max_ridge is not None
         start = self.start
         near = np.array([*(getattr(start, n) for n in TIMES), start.ridge / self.max_ridge, start.growth])
@@ -166,7 +165,9 @@ def fit_speculation_model(
     width = target.weight_bytes / 2 if target is not None else 1.0
     max_ridge = hardware.ridge * width if hardware is not None else None
     if chosen == "time":
-        found, residuals, jacobian = _by_times(rows, limits, max_ridge, target, hardware, verify_width)
+        by_times = _by_times(rows, limits, max_ridge, target, hardware, verify_width)
+        found, residuals, jacobian = dict(by_times.coefficients), by_times.residuals, by_times.jacobian
+        names = by_times.names
     else:
         if len(rows) < 10:
             raise ValueError(f"rows: speed-ups need at least 10 rows, got {len(rows)}; add rows, or times in them")
@@ -177,7 +178,9 @@ def fit_speculation_model(
         data = Speedups.of(rows, verify_width)
         generator = np.random.default_rng(rng)
         x, residuals, jacobian = fit_speedups(data, limits, max_ridge, starts=starts, rng=generator)
-        found = _named(x, max_ridge)
+        found, names = _named(x, max_ridge), (*TIMES, "lambda", "growth")
+        if len({row.context for row in rows}) > 1:
+            warnings.append("contexts differ: speed-ups alone do not say what they cost; times in the rows would")
     model = SpeculationModel(
         num_experts=rows[0].num_experts,
         top_k=target.top_k if target is not None else rows[-1].top_k,
@@ -197,7 +200,7 @@ def fit_speculation_model(
                 model.scaled(float(np.median(factors))), source="fitted to speed-ups, anchored to plain steps"
             )
     mse = float(np.mean(residuals**2))
-    names, covariance, condition = _spread(found, jacobian, residuals, chosen)
+    covariance, condition = _spread(jacobian, residuals)
     result_bounds = limits | {"ridge": (0.0, max_ridge or np.inf), "growth": (1.0, 2.0)}
     at_bound = tuple(n for n in (*TIMES, "ridge", "growth") if _at(found[n], *result_bounds[n]))
     return FitResult(
@@ -213,7 +216,7 @@ def _by_times(
     target: MoEShape | None,
     hardware: Hardware | None,
     verify_width: str,
-) -> tuple[dict[str, Any], Floats, Floats]:
+) -> FittedTimes:
     if not any(row.t_ar_ms is not None or row.t_verify_ms is not None for row in rows):
         raise ValueError("rows: t_ar_ms or t_verify_ms is needed to fit times, got neither")
     times = Times.of(rows, verify_width)
@@ -234,7 +237,14 @@ def _check(rows: Sequence[Row]) -> list[str]:
     experts = sorted({row.num_experts for row in rows})
     if len(experts) > 1:
         raise ValueError(f"num_experts: expected rows of one model, got {experts}")
-    warnings = []
+    named = {
+        name: sorted({str(value) for row in rows if (value := getattr(row, name))}) for name in ("model", "hardware")
+    }
+    warnings = [
+        f"rows of several {name}s are fitted as one: {', '.join(several)}"
+        for name, several in named.items()
+        if len(several) > 1
+    ]
     gaps = [f"{a:g} to {b:g}" for a, b in pairwise(batches) if b > 4 * a]
     if gaps:
         warnings.append(f"no batch size was measured from {', '.join(gaps)}: the fit can go wrong between")
@@ -254,17 +264,10 @@ def _at(value: float, low: float, high: float) -> bool:
     return (low > 0 and value - low < 1e-3 * span) or (np.isfinite(high) and high - value < 1e-3 * span)
 
 
-def _spread(
-    found: Mapping[str, float], jacobian: Floats, residuals: Floats, objective: str
-) -> tuple[tuple[str, ...], Floats, float]:
-    """Return the names of the free parameters, their covariance, and the condition of the scaled Jacobian."""
-    names = (*TIMES, "lambda", "growth")
-    if objective == "time":
-        drafted = jacobian.shape[1] > 6
-        target = ("bias", "dense_slope", "expert_load", "expert_slope")
-        names = (*target, *(("draft_bias", "draft_slope") if drafted else ()), "ridge", "growth")
+def _spread(jacobian: Floats, residuals: Floats) -> tuple[Floats, float]:
+    """Return the covariance of the free parameters, and the condition of the scaled Jacobian."""
+    count = jacobian.shape[1]
     values = np.linalg.svd(jacobian / np.maximum(np.linalg.norm(jacobian, axis=0), 1e-300), compute_uv=False)
-    free = max(1, len(residuals) - len(names))
-    covariance = np.linalg.pinv(jacobian.T @ jacobian) * float(residuals @ residuals) / free
-    smallest = values[-1] if len(values) == len(names) else 0.0
-    return names, np.asarray(covariance), float(values[0] / smallest) if smallest > 1e-12 * values[0] else float("inf")
+    covariance = np.linalg.pinv(jacobian.T @ jacobian) * float(residuals @ residuals) / max(1, len(residuals) - count)
+    smallest = values[-1] if len(values) == count else 0.0
+    return np.asarray(covariance), float(values[0] / smallest) if smallest > 1e-12 * values[0] else float("inf")

@@ -11,7 +11,7 @@ from thrifty._common.texts import documents
 from thrifty.inference.speculation.shapes import read_config
 
 
-def load_model(source: str, precision: str, device: str, *, random: bool) -> Any:
+def load_model(source: str, precision: str, device: str, *, random: bool, name: str = "target") -> Any:
     """Return a causal language model in evaluation mode.
 
     Args:
@@ -19,6 +19,7 @@ def load_model(source: str, precision: str, device: str, *, random: bool) -> Any
         precision: ``"fp32"`` or ``"bf16"``.
         device: ``"cpu"``, ``"cuda"``, or ``"auto"``: an accelerator where there is one.
         random: Random weights, in place of those in the folder.
+        name: For messages.
 
     Raises:
         ValueError: There is no such folder, or transformers has no class for the config.
@@ -30,7 +31,7 @@ def load_model(source: str, precision: str, device: str, *, random: bool) -> Any
         device = "cuda" if torch.cuda.is_available() else "cpu"
     if not random:
         if not Path(source).is_dir():
-            raise ValueError(f"target: expected a folder of transformers (--random takes a config), got {source!r}")
+            raise ValueError(f"{name}: expected a folder of transformers (--random takes a config), got {source!r}")
         found = transformers.AutoModelForCausalLM.from_pretrained(source, dtype=kind, local_files_only=True)
         return found.eval().to(device)
     _, fields = read_config(source)

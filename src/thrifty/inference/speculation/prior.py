@@ -12,6 +12,7 @@ from thrifty.inference.speculation.model import SpeculationModel, VerifyWidth
 from thrifty.inference.speculation.shapes import MoEShape
 
 PRIOR = "prior, not fitted"
+FREE = "drafts at no cost, since no draft was named"
 
 
 def roofline_model(
@@ -59,5 +60,5 @@ def roofline_model(
         verify_width=verify_width,
         kv_target=target.kv_bytes_per_token / bandwidth,
         kv_draft=draft.kv_bytes_per_token / (hardware.bandwidth / 1e3) if draft else 0.0,
-        source=PRIOR,
+        source=PRIOR if draft else f"{PRIOR}; {FREE}",
     )

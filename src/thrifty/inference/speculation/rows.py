@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import math
 import os
 from collections.abc import Iterable, Sequence
@@ -11,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from thrifty._common.tables import read_table
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -30,7 +33,7 @@ class Row:
         t_reject_ms: One acceptance test.
         verify_tokens: Tokens of a request in a verification (``None``: γ + 1).
         context: Tokens in each request's cache.
-        active_experts: Distinct experts that a plain step woke, mean over layers.
+        active_experts: Distinct experts that a pass of ``verify_tokens`` woke, mean over layers.
         repeats: Samples behind the times.
         model: What was measured.
         hardware: Where.
@@ -82,6 +85,7 @@ class Row:
 
 
 NAMES = tuple(field.name for field in fields(Row))
+_LINES = frozenset({".jsonl", ".ndjson"})
 _WHOLE = frozenset({"gamma", "num_experts", "top_k", "verify_tokens", "repeats"})
 
 
@@ -93,7 +97,7 @@ def read_rows(path: str | os.PathLike[str]) -> list[Row]:
             names file, row and field.
     """
     path = Path(path)
-    if path.suffix in {".jsonl", ".ndjson"}:
+    if path.suffix in _LINES:
         records = [_record(line, path, n) for n, line in enumerate(path.read_text().splitlines(), 1) if line.strip()]
     else:
         table = read_table(path)
@@ -110,6 +114,36 @@ def append_row(path: str | os.PathLike[str], row: Row) -> None:
         file.write(json.dumps({name: value for name, value in asdict(row).items() if value is not None}) + "\n")
         file.flush()
         os.fsync(file.fileno())
+
+
+def finished_cells(path: Path, *, model: str, hardware: str) -> set[tuple[float, int, float]]:
+    """Return what a file of measured rows holds already, as (batch size, tokens of a request, context).
+
+    A last line that an interruption cut off is dropped from the file.
+
+    Args:
+        path: Lines of JSON, or no file yet.
+        model: What is to be measured, as the rows call it.
+        hardware: Where.
+
+    Raises:
+        ValueError: The name ends otherwise, there is no such folder, or the rows are of something else.
+    """
+    if path.suffix not in _LINES or not path.parent.is_dir():
+        raise ValueError(f"out: expected a name that ends in .jsonl, in a folder that exists, got {path}")
+    if not path.exists():
+        return set()
+    text = path.read_bytes()
+    whole = text[: text.rfind(b"\n") + 1]
+    if whole != text:
+        _log.warning("%s: the last line was cut off, and is measured again", path)
+        path.write_bytes(whole)
+    rows = read_rows(path) if whole.strip() else []
+    for row in rows:
+        if (row.model, row.hardware) != (model, hardware):
+            held = f"{row.model} ({row.hardware})"
+            raise ValueError(f"out: expected another file for {model} ({hardware}): {path} holds rows of {held}")
+    return {(row.batch_size, row.width("gamma+1"), row.context or 0.0) for row in rows}
 
 
 def to_csv(rows: Iterable[Row]) -> str:

@@ -159,7 +159,8 @@ def recommend_schedule(
     warnings = []
     if (chosen == 0).any():
         off = [f"{first} to {last}" for first, last, gamma in entries if gamma == 0]
-        warnings.append(f"off at batch {', '.join(off)}: {why_not(model, int(batches[chosen == 0][0]), acceptance)}")
+        why = why_not(model, int(batches[chosen == 0][0]), acceptance)
+        warnings.append(f"off at batch {', '.join(off)}, where less than {min_gain:.0%} is gained: {why}")
     if model.measured_batches is not None and max_batch > model.measured_batches[1]:
         warnings.append(f"extrapolated above batch {model.measured_batches[1]:g}, the largest that was measured")
     if model.measured_batches is None:

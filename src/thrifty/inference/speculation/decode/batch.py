@@ -26,12 +26,13 @@ class Batch:
         draft: The draft model.
         input_ids: Prompts, padded on the left.
         attention_mask: 1 where there is a token.
-        room: Positions that are needed beyond the longest prompt.
+        most: New tokens of a row.
+        longest: Draft tokens of the longest draft.
         probabilities: From logits to what is sampled from; ``None`` decodes greedily.
         generator: Draws.
 
     Raises:
-        ValueError: A prompt is empty, or padded elsewhere than on the left.
+        ValueError: A prompt is padded elsewhere than on the left.
     """
 
     def __init__(
@@ -40,23 +41,23 @@ class Batch:
         draft: Any,
         input_ids: Int[Tensor, "batch prompt"],
         attention_mask: Int[Tensor, "batch prompt"] | None,
-        room: int,
+        most: int,
+        longest: int,
         probabilities: Callable[[Tensor], Tensor] | None,
         generator: torch.Generator | None,
     ) -> None:
-        if input_ids.ndim != 2 or 0 in input_ids.shape:
-            raise ValueError(
-                f"input_ids: expected [batch, prompt] with at least one token, got {tuple(input_ids.shape)}"
-            )
         self.device = input_ids.device
-        capacity = input_ids.shape[1] + room + 1
+        # No token that counts is read at a later place than this. What is drafted beyond stays at the last one: models
+        # with learned positions have no more of them.
+        self.last = input_ids.shape[1] + most - 1
+        capacity = input_ids.shape[1] + most + longest
         self.lengths = _prompt_lengths(input_ids, attention_mask)
         self.rows = np.arange(len(input_ids))
         self.length = torch.as_tensor(self.lengths, device=self.device)
         # Tokens that each model has read: all of the target's but the last, the draft may lag behind.
         self.known = np.zeros(len(input_ids), np.int64)
         self.read = np.zeros(len(input_ids), np.int64)
-        self.target, self.draft = Reader(target, capacity), Reader(draft, capacity)
+        self.target, self.draft = Reader(target, self.last + 1), Reader(draft, self.last + 1)
         self.probabilities, self.generator = probabilities, generator
         # A token stands at its position: prompts move to the left end.
         shift = input_ids.shape[1] - self.length
@@ -104,7 +105,8 @@ class Batch:
         for step in range(gamma):
             if readable < vocabulary:  # padding of the target's head; reading something else costs acceptance at most
                 tokens = tokens.clamp(max=readable - 1)
-            logits = self.draft.read(tokens, places, longest + step, keep=1, together=start)[:, -1, :vocabulary]
+            width = min(longest + step, self.last + 1)
+            logits = self.draft.read(tokens, places, width, keep=1, together=start)[:, -1, :vocabulary]
             if self.probabilities is None:
                 tokens = logits.argmax(-1, keepdim=True)
             else:
@@ -112,7 +114,7 @@ class Batch:
                 drawn_from.append(torch.nn.functional.pad(q, (0, vocabulary - q.shape[-1])))
                 tokens = torch.multinomial(q, 1, generator=self.generator)
             drafts.append(tokens)
-            places = (self.length + step)[:, None]
+            places = (self.length + step).clamp(max=self.last)[:, None]
             start = longest + step if self._level else None
         self.known = self.lengths + gamma - 1
         return torch.cat(drafts, dim=1), torch.stack(drawn_from, dim=1) if drawn_from else None
@@ -122,11 +124,11 @@ class Batch:
         behind, longest = int((self.lengths - self.read).max()), int(self.lengths.max())
         tokens, places = window(self.ids, self.length, behind)
         width = drafts.shape[1]
-        ahead = self.length[:, None] + torch.arange(width, device=self.device)
+        ahead = (self.length[:, None] + torch.arange(width, device=self.device)).clamp(max=self.last)
         tokens, places = torch.cat((tokens, drafts), dim=1), torch.cat((places, ahead), dim=1)
         start = longest - behind if self._level else None
         self.read = self.lengths + width
-        return self.target.read(tokens, places, longest + width, keep=width + 1, together=start)
+        return self.target.read(tokens, places, min(longest + width, self.last + 1), keep=width + 1, together=start)
 
     def accept(
         self, drafts: Tensor, q: Tensor | None, logits: Tensor

@@ -129,8 +129,31 @@ def check_cacheable(model: Any) -> None:
             f"model: {name} attends with {config._attn_implementation!r}, which takes no mask a row; "
             "load it with attn_implementation='sdpa'"
         )
+    if getattr(config, "alibi", config.model_type == "bloom"):
+        raise ValueError(f"model: {name} computes ALiBi from a mask of one row a request, which positions do not fit")
+    if "local" in (getattr(config, "attention_layers", None) or ()):
+        raise ValueError(f"model: {name} attends locally by slot, not by position; full and sliding attention do")
     if "chunked_attention" in (getattr(config, "layer_types", None) or ()):
         raise ValueError(f"model: {name} attends in chunks, which is not supported; full and sliding attention are")
+
+
+def check_positions(model: Any, length: int) -> None:
+    """Refuse texts so long that the rotary embedding depends on the longest row, and so on the batch.
+
+    Raises:
+        ValueError: The model has such an embedding, and the text outgrows its first length.
+    """
+    config = model.config.get_text_config()
+    parameters = getattr(config, "rope_parameters", None) or {}
+    for one in (parameters, *(value for value in parameters.values() if isinstance(value, dict))):
+        if one.get("rope_type") in ("dynamic", "longrope"):
+            limit = one.get("original_max_position_embeddings") or config.max_position_embeddings
+            if length > limit:
+                raise ValueError(
+                    f"max_new_tokens: {type(model).__name__} rotates ({one['rope_type']}) by the longest text beyond "
+                    f"{limit} tokens, so that rows would change each other; expected prompt and new tokens within "
+                    f"that, got {length}"
+                )
 
 
 def attention_mask(

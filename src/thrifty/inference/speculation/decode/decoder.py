@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import operator
 import time
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +17,7 @@ from transformers import GenerationConfig
 
 from thrifty.inference.speculation.controller import GammaController
 from thrifty.inference.speculation.decode.batch import Batch
-from thrifty.inference.speculation.decode.cache import check_cacheable
+from thrifty.inference.speculation.decode.cache import check_cacheable, check_positions
 from thrifty.inference.speculation.decode.stats import Round, SpeculativeStats
 from thrifty.inference.speculation.decode.warp import check_supported, warper
 from thrifty.inference.speculation.experts import pinned_experts
@@ -80,9 +82,7 @@ class SpeculativeDecoder:
             )
         for model in (target, draft):
             check_cacheable(model)
-        if isinstance(gamma, int) and gamma < 0:
-            raise ValueError(f"gamma: expected at least 0, got {gamma}")
-        self.target, self.draft, self.gamma, self.experts = target, draft, gamma, experts
+        self.target, self.draft, self.gamma, self.experts = target, draft, _length(gamma), experts
 
     @torch.inference_mode()
     def generate(
@@ -99,7 +99,7 @@ class SpeculativeDecoder:
             input_ids: Prompts, padded on the left.
             attention_mask: 1 where there is a token; ``None``: everywhere.
             generation_config: ``do_sample``, ``temperature``, ``top_k``, ``top_p``, ``min_p``, ``eos_token_id``,
-                ``pad_token_id`` and ``max_new_tokens``; ``None``: the target's own.
+                ``pad_token_id`` and ``max_new_tokens``; the target's own where they are unset.
             generator: Draws; ``None``: torch's own, as in ``generate``.
             overrides: Fields of the config, in place of its.
 
@@ -107,13 +107,16 @@ class SpeculativeDecoder:
             Sequences, their lengths, and what happened.
 
         Raises:
-            ValueError: A prompt is empty or padded elsewhere, or a setting is not supported.
+            ValueError: A prompt is empty or padded elsewhere, a setting is not supported, or the text grows beyond
+                where the target's rotary embedding changes with its length.
         """
-        config = _settings(generation_config or self.target.generation_config, overrides)
+        _check_prompts(input_ids)
+        config = _settings(self.target.generation_config, generation_config, overrides)
         probabilities = warper(config) if config.do_sample else None
         most = _max_new_tokens(config, input_ids.shape[1])
+        check_positions(self.target, input_ids.shape[1] + most)
         batch = Batch(
-            self.target, self.draft, input_ids, attention_mask, most + self._longest(), probabilities, generator
+            self.target, self.draft, input_ids, attention_mask, most, self._longest(), probabilities, generator
         )
         stats = SpeculativeStats()
         with pinned_experts(self.target, self.experts), pinned_experts(self.draft, self.experts):
@@ -130,6 +133,7 @@ class SpeculativeDecoder:
         """Draft, verify, accept, commit; rows that are done leave the batch."""
         size = batch.size
         gamma = self.gamma if isinstance(self.gamma, int) else self.gamma.gamma(size)
+        gamma = min(gamma, output.room(batch) - 1)  # the target adds a token itself
         began = time.perf_counter()
         drafts, q = batch.propose(gamma)
         drafted = _ms(began, batch)
@@ -164,6 +168,10 @@ class _Output:
         self.new = prompts.new_full((len(prompts), most), int(pad))
         self.lengths = np.zeros(len(prompts), np.int64)
 
+    def room(self, batch: Batch) -> int:
+        """Return the most tokens that any row may still get."""
+        return self.most - int(self.lengths[batch.rows].min())
+
     def first_end(self, block: Tensor) -> Tensor:
         """Return the column of the first end of sequence in each row, or the width of the block."""
         width = block.shape[1]
@@ -191,13 +199,44 @@ class _Output:
         return sequences, torch.as_tensor(self.lengths, device=sequences.device)
 
 
-def _settings(config: GenerationConfig, overrides: dict[str, Any]) -> GenerationConfig:
-    """Return the config with overrides, checked."""
-    if overrides:
-        fields = {k: v for k, v in config.to_dict().items() if k not in {"transformers_version"}}
-        config = GenerationConfig(**(fields | overrides))  # type: ignore[no-untyped-call]
+def _check_prompts(input_ids: Any) -> None:
+    """Refuse what is no batch of prompts."""
+    if not isinstance(input_ids, Tensor):
+        raise TypeError(f"input_ids: expected a tensor [batch, prompt], got {type(input_ids).__name__}")
+    if input_ids.ndim != 2 or 0 in input_ids.shape:
+        raise ValueError(f"input_ids: expected [batch, prompt] with at least one token, got {tuple(input_ids.shape)}")
+
+
+def _settings(own: GenerationConfig, given: GenerationConfig | None, overrides: dict[str, Any]) -> GenerationConfig:
+    """Return what was given, with the model's own settings where it is silent, as ``generate`` has it.
+
+    Raises:
+        ValueError: An override is no setting of a generation, or a setting is not honoured here.
+    """
+    config = GenerationConfig() if given is None else copy.deepcopy(given)  # type: ignore[no-untyped-call]
+    config.update(**own.to_dict(), defaults_only=True, allow_custom_entries=True)  # type: ignore[no-untyped-call]
+    if unknown := config.update(**overrides):  # type: ignore[no-untyped-call]
+        raise ValueError(f"generate: {', '.join(sorted(unknown))}: not a setting that this decoder honours")
     check_supported(config)
     return config
+
+
+def _length(gamma: Any) -> int | Schedule | GammaController:
+    """Return a draft length that is at least 0, or what chooses one.
+
+    Raises:
+        TypeError: It is neither a whole number nor something that gives one by batch size.
+        ValueError: It is negative.
+    """
+    if hasattr(gamma, "gamma") and hasattr(gamma, "max_gamma"):
+        return gamma  # type: ignore[no-any-return]
+    try:
+        length = operator.index(gamma)
+    except TypeError:
+        raise TypeError(f"gamma: expected a whole number, a Schedule or a GammaController, got {gamma!r}") from None
+    if length < 0:
+        raise ValueError(f"gamma: expected at least 0, got {length}")
+    return length
 
 
 def _max_new_tokens(config: GenerationConfig, prompt: int) -> int:

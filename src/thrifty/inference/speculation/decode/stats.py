@@ -33,6 +33,11 @@ class Round:
     total_ms: float
     prompt: int = 0
 
+    @property
+    def gained(self) -> int:
+        """Tokens before any cut: of each row, the drafts that it accepted and one more."""
+        return self.batch + sum(drafts * rows for drafts, rows in enumerate(self.accepted))
+
 
 @dataclass
 class SpeculativeStats:

@@ -23,6 +23,8 @@ _UNSUPPORTED: dict[str, tuple[Any, ...]] = {
     "epsilon_cutoff": (None, 0.0), "eta_cutoff": (None, 0.0), "exponential_decay_length_penalty": (None,),
     "num_beams": (None, 1), "num_return_sequences": (None, 1), "penalty_alpha": (None, 0.0), "top_h": (None,),
     "assistant_ensemble_weight": (None,),
+    "return_dict_in_generate": (None, False), "output_scores": (None, False), "output_logits": (None, False),
+    "output_attentions": (None, False), "output_hidden_states": (None, False), "remove_invalid_values": (None, False),
     "stop_strings": (None,), "max_time": (None,), "token_healing": (None, False),
 }  # fmt: skip
 

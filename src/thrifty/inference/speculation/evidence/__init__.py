@@ -1,8 +1,9 @@
 """What `thrifty bench speculation` measures, on a real mixture of experts whose weights are far larger than the caches.
 
-1: target efficiency over the batch. 2: what a fit to few rows predicts. 3: a schedule, run live. 4: whole generations:
-lossless, beside a dense model, beside the equation and beside transformers' assisted generation. 5: real text. Weights
-are random and costs are real; bfloat16, and one thread where passes are compared with each other.
+1: target efficiency over the batch. 2: what a fit to few rows predicts, of passes and of whole generations. 3: a
+schedule, run live. 4: whole generations: lossless, beside a dense model, beside the equation and beside transformers'
+assisted generation. 5: real text. Weights are random and costs are real; bfloat16, and one thread where passes are
+compared with each other.
 """
 
 from __future__ import annotations
@@ -165,10 +166,10 @@ def run(ctx: Context) -> Evidence:
     ctx.progress(2, 7, "accounting")
     endtoend.show_accounting(ctx, evidence, differing)
     if ctx.full:
-        ctx.progress(3, 7, "fits")
-        fitting.show(ctx, evidence)
-        ctx.progress(4, 7, "whole generations")
-        endtoend.show_pairs(ctx, evidence, differing)
+        ctx.progress(3, 7, "whole generations")
+        generations = endtoend.show_pairs(ctx, evidence, differing)
+        ctx.progress(4, 7, "fits")
+        fitting.show(ctx, evidence, generations)
         ctx.progress(5, 7, "rivals")
         generation.show(ctx, evidence)
         ctx.progress(6, 7, "schedules, live")

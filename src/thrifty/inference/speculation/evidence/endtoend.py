@@ -16,8 +16,9 @@ from thrifty.inference.speculation.acceptance import Acceptance
 from thrifty.inference.speculation.decode import SpeculativeDecoder, SpeculativeStats
 from thrifty.inference.speculation.evidence.models import EXPERTS, OFTEN, calibrated_pair, own_text, prompts, set_top_k
 from thrifty.inference.speculation.fit import fit_speculation_model
-from thrifty.inference.speculation.measure import generation_row, measure_generation, profile_target
+from thrifty.inference.speculation.measure import generation_row, measure_generation, steady_rounds
 from thrifty.inference.speculation.model import SpeculationModel
+from thrifty.inference.speculation.passes import Passes
 from thrifty.inference.speculation.rows import Row
 
 GAMMA, PROMPT, NEW = 4, 16, 24
@@ -26,6 +27,8 @@ BATCHES, SPARSE = (1, 4, 16, 32), 4
 GAMMAS, LOSSLESS = (0, 1, 4, 6), 24
 #: Cells that are timed to fit the models whose predictions are tested: 16 for each of two K.
 CELLS, WIDTHS = (1, 4, 16, 64), (1, 2, 4, 7)
+#: Turns that passes and generations take, one behind the other.
+TURNS = 5
 
 
 def show_lossless(ctx: Context, evidence: Evidence) -> list[float]:
@@ -59,18 +62,23 @@ def show_accounting(ctx: Context, evidence: Evidence, differing: list[float]) ->
     """Compare a round's wall clock with equation 4, whose parts are timed separately."""
     target, draft = calibrated_pair(8, OFTEN, seed=ctx.seed)
     batches = (1, 8, 32) if ctx.full else (8,)
+    turns = 3 * TURNS if ctx.full else TURNS
     errors = []
     for batch in batches:
-        found = ctx.once(f"accounting at batch {batch}", ctx.seed, lambda b=batch: _account(target, draft, b))
-        errors.append(abs(found["wall"] / found["equation"] - 1))
+        found = ctx.once(f"accounting at batch {batch}", ctx.seed, lambda b=batch: _account(target, draft, b, turns))
+        errors.append(abs(found.pop("error")))
         metrics = {name: Measurement.of(ms, "ms", timed=True) for name, ms in found.items()}
         evidence.row("ours", metrics, workload=f"a round at batch {batch}, {GAMMA} drafts, K=8")
     gate = (differing * len(errors), [0.0] * len(errors))
     evidence.measured("accounting", Measurement.of(errors, "relative", timed=True), gate=gate)
 
 
-def show_pairs(ctx: Context, evidence: Evidence, differing: list[float]) -> None:
-    """Generate with a sparse and with a dense target; predict both from a fit to passes alone."""
+def show_pairs(ctx: Context, evidence: Evidence, differing: list[float]) -> list[Row]:
+    """Generate with a sparse and with a dense target; predict both from a fit to passes alone.
+
+    Returns:
+        The speed-ups of the sparse one.
+    """
     measured: dict[int, list[Row]] = {}
     survival: dict[int, list[list[float]]] = {}
     models: dict[int, SpeculationModel] = {}
@@ -104,40 +112,59 @@ def show_pairs(ctx: Context, evidence: Evidence, differing: list[float]) -> None
         "prediction", Measurement.of(max(errors), "relative", timed=True),
         reason=f"mean {statistics.mean(errors):.1%} over {len(errors)} speed-ups",
     )  # fmt: skip
+    return measured[SPARSE]
 
 
-def _account(target: Any, draft: Any, batch: int) -> dict[str, float]:
-    """Return the mean round of a generation, and what equation 4 makes of separately timed parts, in ms."""
+def _account(target: Any, draft: Any, batch: int, turns: int) -> dict[str, float]:
+    """Return a round of a generation, and what equation 4 makes of parts that are timed in turn with it, in ms.
+
+    The error is the median over turns, each of which compares what was timed one behind the other.
+    """
+    found = []
     with threads(1):
         text = own_text(target, draft)
-        rows = profile_target(
-            target, [batch], [GAMMA + 1], context=PROMPT + NEW // 2, repeats=7, draft=draft, text=text
-        )
-        ids = prompts(batch, PROMPT)
-        stats = measure_generation(target, draft, ids, [GAMMA], new_tokens=NEW, repeats=2)[GAMMA]
-    row = rows[-1]
-    rounds = [r.total_ms for one in stats for r in one.rounds if r.batch == batch and not r.prompt]
-    draft_ms, verify_ms, reject_ms = (ms or 0.0 for ms in (row.t_draft_ms, row.t_verify_ms, row.t_reject_ms))
-    parts = {"drafting": GAMMA * draft_ms, "verifying": verify_ms, "rejecting": reject_ms}
-    return {"wall": statistics.median(rounds), "equation": sum(parts.values()), **parts}
+        passes = Passes(target, [batch], [GAMMA + 1], context=PROMPT + NEW // 2, draft=draft, text=text)
+        for turn in range(turns):
+            passes.sample()
+            stats = [s for ids in _prompts(batch, turn) for s in measure_generation(target, draft, ids, [GAMMA])[GAMMA]]
+            wall = statistics.median(r.total_ms for r in steady_rounds(stats, batch))
+            found.append({"wall": wall} | _equation(passes.rows(since=turn)[-1]))
+    medians = {name: statistics.median(one[name] for one in found) for name in found[0]}
+    return medians | {"error": statistics.median(one["wall"] / one["equation"] - 1 for one in found)}
+
+
+def _prompts(batch: int, seed: int) -> list[torch.Tensor]:
+    """Return prompts, for a batch of one several times: one alone may be lucky."""
+    return [prompts(batch, PROMPT, seed=seed + i) for i in range(4 if batch == 1 else 1)]
+
+
+def _equation(row: Row) -> dict[str, float]:
+    """Return the parts of a round and their sum, by equation 4."""
+    draft, verify, reject = (ms or 0.0 for ms in (row.t_draft_ms, row.t_verify_ms, row.t_reject_ms))
+    parts = {"drafting": GAMMA * draft, "verifying": verify, "rejecting": reject}
+    return {"equation": sum(parts.values()), **parts}
 
 
 def _generate(seed: int, k: int) -> dict[str, Any]:
-    """Return rows of whole generations, how drafts survived in each, and the passes that a model is fitted to."""
+    """Return rows of whole generations, how drafts survived in each, and the passes that a model is fitted to.
+
+    Passes and generations take turns: each of the medians has a share of every mood of the machine.
+    """
     target, draft = calibrated_pair(k, OFTEN, seed=seed)
     set_top_k(target, k)
-    rows, survival = [], []
+    found: dict[int, dict[int, list[SpeculativeStats]]] = {batch: {0: [], GAMMA: []} for batch in BATCHES}
     with threads(1):
         text = own_text(target, draft, seed=seed)
-        cells = profile_target(target, CELLS, WIDTHS, context=PROMPT + NEW // 2, repeats=3, draft=draft, text=text)
-        for batch in BATCHES:
-            together: dict[int, list[SpeculativeStats]] = {0: [], GAMMA: []}
-            for prompt in range(4 if batch == 1 else 1):  # one prompt may be lucky
-                ids = prompts(batch, PROMPT, seed=seed + prompt)
-                found = measure_generation(target, draft, ids, [0, GAMMA], new_tokens=NEW, repeats=2)
-                for gamma, stats in found.items():
-                    together[gamma] += stats
-            rows.append(asdict(generation_row(target, together[GAMMA], together[0], batch, GAMMA)))
-            counted = [r for one in together[GAMMA] for r in one.rounds if r.batch == batch]
-            survival.append(SpeculativeStats(counted).survival())
-    return {"rows": rows, "survival": survival, "cells": [asdict(row) for row in cells]}
+        passes = Passes(target, CELLS, WIDTHS, context=PROMPT + NEW // 2, draft=draft, text=text)
+        for _ in range(TURNS):
+            passes.sample()
+            for batch in BATCHES:
+                for ids in _prompts(batch, seed):
+                    for gamma, stats in measure_generation(target, draft, ids, [0, GAMMA], new_tokens=NEW).items():
+                        found[batch][gamma] += stats
+    rows = [asdict(generation_row(target, of[GAMMA], of[0], batch, GAMMA)) for batch, of in found.items()]
+    survival = [
+        SpeculativeStats([r for one in of[GAMMA] for r in one.rounds if r.batch == batch]).survival()
+        for batch, of in found.items()
+    ]
+    return {"rows": rows, "survival": survival, "cells": [asdict(row) for row in passes.rows()]}

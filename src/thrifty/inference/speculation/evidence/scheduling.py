@@ -22,7 +22,8 @@ from thrifty.inference.speculation.evidence.models import (
     set_epsilon,
 )
 from thrifty.inference.speculation.fit import fit_speculation_model
-from thrifty.inference.speculation.measure import measure_generation, profile_target, steady_rate
+from thrifty.inference.speculation.measure import measure_generation, steady_rate
+from thrifty.inference.speculation.passes import profile_target
 from thrifty.inference.speculation.rivals import ema_gamma, threshold_gamma
 from thrifty.inference.speculation.schedule import one_sided, recommend_schedule
 

@@ -9,7 +9,7 @@ from typing import Any
 from thrifty.bench.context import Context
 from thrifty.bench.timing import threads
 from thrifty.inference.speculation.evidence.models import mixture, set_top_k
-from thrifty.inference.speculation.measure import profile_target
+from thrifty.inference.speculation.passes import profile_target
 from thrifty.inference.speculation.rows import Row
 
 CONTEXT = 16
