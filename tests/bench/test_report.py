@@ -32,6 +32,7 @@ CLAIMS = [
         gate=Gate("test error", 0.02),
     ),
     Claim("big", "Runs on a million rows.", "scaling", "rows", ("Search",), budget="full"),
+    Claim("shared", "Reads the shared table.", "scaling", "rows", ("Search",)),
 ]
 VOID = {"meta", "link", "input", "br"}
 
@@ -44,7 +45,7 @@ def method(name, **changes):
     evidence.row(HOSTILE, {}, workload="monk", error=HOSTILE)
     evidence.measured("fewer-errors", Measurement.of([0.6, 0.65], "ratio"), limit="1.3 times the optimum")
     evidence.measured("memory", Measurement.of([31, 32], "MB"), gate=([0.2], [0.1]), reason=HOSTILE)
-    evidence.cannot_show("big", "needs --full")
+    evidence.cannot_show("shared", "no such table here")
     for kind in ("line", "bar"):
         evidence.curves(HOSTILE, "x", HOSTILE, {"A": ((1.0, 2.0), (1.0, 3.0))}, kind=kind)
     about = {"name": name, "title": f"The {name} paper", "line": "What it does.", "saves": "errors"}
@@ -205,14 +206,30 @@ def test_a_reader_finds_a_claim_and_its_status(opened):
 
 
 @pytest.mark.browser
+def test_the_first_table_leads_to_a_method_and_counts_its_claims(opened):
+    row = opened.get_by_role("table", name="Methods").get_by_role("row").filter(has_text="trees").first
+    assert [line for line in row.inner_text().split() if line.isdigit()] == ["1", "1", "1", "1"]
+    row.get_by_role("link", name="trees").click()
+    assert opened.locator(":target").get_by_role("heading", name="The trees paper").is_visible()
+
+
+@pytest.mark.browser
+def test_a_link_opens_what_is_folded_away(opened):
+    opened.get_by_role("radio", name="all").check(force=True)
+    opened.get_by_role("table", name="All claims").get_by_role("link", name="Runs on a million rows.").first.click()
+    assert opened.locator(":target").get_by_role("heading").is_visible()
+
+
+@pytest.mark.browser
 def test_claims_are_filtered_by_status(opened):
     rows = opened.locator("#claims tbody tr")
     visible = lambda: sum(row.is_visible() for row in rows.all())  # noqa: E731
-    assert visible() == 6
-    opened.get_by_role("radio", name="cannot show").check(force=True)
-    assert visible() == 2
+    assert visible() == 6, "those that wait for a full run are not there at first"
+    for kind in ("cannot show", "needs --full"):
+        opened.get_by_role("radio", name=kind).check(force=True)
+        assert visible() == 2
     opened.get_by_role("radio", name="all").check(force=True)
-    assert visible() == 6
+    assert visible() == 8
 
 
 @pytest.mark.browser

@@ -29,6 +29,7 @@ CLAIMS = [
         gate=Gate("test error", 0.02),
     ),
     Claim("big", "Runs on a million rows.", "scaling", "rows", ("Search",), budget="full"),
+    Claim("shared", "Reads the shared table.", "scaling", "rows", ("Search",)),
 ]
 
 
@@ -44,7 +45,7 @@ def record():
     evidence.row("Exact", {}, workload="monk", error="not installed")
     evidence.measured("fewer-errors", Measurement.of([0.7004, 0.69, 0.73], "ratio"), reason="one set is hard")
     evidence.measured("faster", Measurement.of([0.0123, 0.02, 0.011], "s", timed=True), gate=([0.2], [0.1]))
-    evidence.cannot_show("big", "needs --full")
+    evidence.cannot_show("shared", "no such table here")
     about = {"name": "trees", "title": "Trees by Local Search", "line": "Improves trees.", "saves": "errors"}
     run = {"mode": "quick", "seed": 0, "device": "cpu", "seconds": 21.34, "budget": 30, "resumed": 0, "error": None}
     return about | run | {"ceilings": {}} | evidence.to_json()
@@ -95,7 +96,7 @@ def test_quantities_carry_their_unit(value, unit, text):
 
 
 def test_a_near_miss_does_not_look_like_a_hit(record):
-    near, timed, _ = record["claims"]
+    near, timed, *_ = record["claims"]
     assert table.measured(near) == "0.7004× (0.69–0.73 over 3 runs)"
     assert table.target(near) == "≤ 0.7×"
     assert table.measured(timed) == "12.3 ms (11–20 over 3 runs)"
@@ -131,6 +132,12 @@ def test_every_status_shows_a_sign_and_a_word(record):
     for status in ("falls short", "cheaper but worse", "cannot show"):
         assert f"{table.STATUSES[status].sign} {status}" in text
     assert len({look.sign for look in table.STATUSES.values()}) == len(table.STATUSES) == 5
+
+
+def test_claims_that_wait_for_a_full_run_take_one_line(record):
+    text = shown(record)
+    assert "1 more with thrifty bench trees --full: big" in text
+    assert "million rows" not in text
 
 
 def test_metrics_that_do_not_fit_continue_below(record):

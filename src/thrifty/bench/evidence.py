@@ -10,6 +10,9 @@ from typing import Any, Literal
 from thrifty.bench.carried import UnavailableError
 from thrifty.bench.claims import Claim, Finding, Measurement, Mode, judge
 
+#: Why a quick run cannot show a claim whose budget is a full run's.
+NEEDS_FULL = "needs --full"
+
 
 @dataclass(frozen=True)
 class Series:
@@ -134,7 +137,7 @@ class Evidence:
 
     def _missing(self, claim: Claim, reason: str) -> Finding:
         if claim.budget == "full" and self._mode == "quick":
-            reason = "needs --full"
+            reason = NEEDS_FULL
         elif failed := [row for row in self._rows if row["error"] and row["contender"] in claim.contenders]:
             reason = f"{failed[0]['contender']}: {failed[0]['error']}"
         return Finding(claim, "cannot show", reason=reason)

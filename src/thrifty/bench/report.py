@@ -1,7 +1,7 @@
 """The report: what a run found, as one web page that needs nothing but itself.
 
-All claims come first, since that is what a reader looks for; then a section a method with its pictures, its tables and
-its claims in full. The page has no script: the claims are filtered by CSS, the rest is plain, semantic HTML.
+The methods come first, each with what its claims came to; then all claims, and a section a method with its pictures,
+its claims in full and its tables. The page has no script: CSS filters the claims, the rest is plain, semantic HTML.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from importlib.resources import files
 from typing import Any
 
 from thrifty.bench import plots, table
+from thrifty.bench.evidence import NEEDS_FULL
 
 _PAGE = """<!doctype html>
 <html lang="en">
@@ -31,6 +32,7 @@ _PAGE = """<!doctype html>
 <a class="skip" href="#claims">Skip to the claims</a>
 {head}
 <main>
+{overview}
 {claims}
 {methods}
 </main>
@@ -39,6 +41,10 @@ in the run that its section describes, or is quoted as published.</p></footer>
 </body>
 </html>
 """
+
+
+#: Where a method has more workloads, its tables are folded away.
+MOST_TABLES = 4
 
 
 def render(results: Mapping[str, Any]) -> str:
@@ -53,6 +59,7 @@ def render(results: Mapping[str, Any]) -> str:
     return _PAGE.format(
         style=files("thrifty.bench").joinpath("report.css").read_text("utf-8") + _filters(),
         head=_head(results),
+        overview=_overview(results["methods"]),
         claims=_summary(results["methods"]),
         methods="\n".join(_method(record) for record in results["methods"]),
         version=escape(str(results["versions"].get("thrifty", ""))),
@@ -69,7 +76,6 @@ def _head(results: Mapping[str, Any]) -> str:
         str(results["device"]),
         f"{table.number(round(sum(record['seconds'] for record in methods)))} s in all",
     ]
-    links = (f'<li><a href="#{_slug(record["name"])}">{escape(record["name"])}</a></li>' for record in methods)
     return f"""<header>
 <h1><span class="name">thrifty bench</span> What was claimed, and what was measured</h1>
 <p class="lead">{many} beside what you would pick instead: same data, same machine, same run.</p>
@@ -77,8 +83,7 @@ def _head(results: Mapping[str, Any]) -> str:
 <details><summary>Machine and versions of the latest run</summary>
 {_pairs(machine | results["versions"])}
 </details>
-</header>
-<nav aria-label="On this page"><ul><li><a href="#claims">All claims</a></li>{"".join(links)}</ul></nav>"""
+</header>"""
 
 
 def _machine_label(key: str) -> str:
@@ -90,14 +95,46 @@ def _machine_value(key: str, value: Any) -> str:
     return f"{text} GiB" if key.endswith("_gib") else text
 
 
+def _overview(methods: Sequence[Mapping[str, Any]]) -> str:
+    """A row a method: what it is for, and how many of its claims came to what."""
+    rows = "\n".join(
+        f'<tr><th scope="row"><a href="#{_slug(record["name"])}">{escape(record["name"])}</a></th>'
+        f"<td>{escape(record['line'])}{_small('saves ' + record['saves'])}</td><td>{_tally(record)}</td></tr>"
+        for record in methods
+    )
+    return f"""<section id="methods" class="overview" aria-labelledby="methods-title">
+<h2 id="methods-title">Methods</h2>
+<table aria-labelledby="methods-title">
+<thead><tr><th scope="col">Method</th><th scope="col">What it does</th><th scope="col">Claims</th></tr></thead>
+<tbody>
+{rows}
+</tbody>
+</table>
+</section>"""
+
+
+def _tally(record: Mapping[str, Any]) -> str:
+    counts = Counter(_kind(claim) for claim in record["claims"])
+    shown = [f"{_status(status)} {counts[status]}" for status in table.STATUSES if counts[status]]
+    waiting = [f'<span class="quiet">{NEEDS_FULL} {counts[NEEDS_FULL]}</span>'] if counts[NEEDS_FULL] else []
+    return "<br>".join(shown + waiting) + _small(record["error"] or "", "error")
+
+
+def _kind(claim: Mapping[str, Any]) -> str:
+    """A claim's status; those that only wait for a full run are told apart."""
+    return NEEDS_FULL if table.waits(claim) else str(claim["status"])
+
+
 def _summary(methods: Sequence[Mapping[str, Any]]) -> str:
     claims = [(record, claim) for record in methods for claim in record["claims"]]
-    counts = Counter(claim["status"] for _, claim in claims)
+    counts = Counter(_kind(claim) for _, claim in claims)
+    kinds = {status: _status(status) for status in table.STATUSES} | {NEEDS_FULL: NEEDS_FULL}
     choices = "".join(
-        f'<label><input type="radio" name="show" id="show-{_slug(status)}">{_status(status)} {counts[status]}</label>'
-        for status in table.STATUSES
-        if counts[status]
+        f'<label><input type="radio" name="show" id="show-{_slug(kind)}">{shown} {counts[kind]}</label>'
+        for kind, shown in kinds.items()
+        if counts[kind]
     )
+    measured = len(claims) - counts[NEEDS_FULL]
     meanings = "".join(
         f"<dt>{_status(name)}</dt><dd>{escape(look.meaning)}</dd>" for name, look in table.STATUSES.items()
     )
@@ -107,7 +144,8 @@ def _summary(methods: Sequence[Mapping[str, Any]]) -> str:
     return f"""<section id="claims" class="claims" tabindex="-1" aria-labelledby="claims-title">
 <h2 id="claims-title">All claims</h2>
 <fieldset class="filter"><legend class="hidden">Show claims by status</legend>
-<label><input type="radio" name="show" checked>all {len(claims)}</label>{choices}</fieldset>
+<label><input type="radio" name="show" id="show-run" checked>this run {measured}</label>{choices}
+<label><input type="radio" name="show">all {len(claims)}</label></fieldset>
 <table role="table" aria-labelledby="claims-title">
 <thead role="rowgroup"><tr role="row">{columns}</tr></thead>
 <tbody role="rowgroup">
@@ -126,10 +164,12 @@ from the best possible.</p>
 
 
 def _filters() -> str:
-    """Hide, once a status is chosen, the claims that have another one."""
+    """Hide what was not chosen; at first, the claims that wait for a full run."""
+    hidden = {slug: f":not(.{slug})" for slug in map(_slug, (*table.STATUSES, NEEDS_FULL))}
+    hidden["run"] = f".{_slug(NEEDS_FULL)}"
     return "".join(
-        f".claims:has(#show-{slug}:checked) tbody tr:not(.{slug}) {{ display: none; }}\n"
-        for slug in map(_slug, table.STATUSES)
+        f".claims:has(#show-{choice}:checked) tbody tr{those} {{ display: none; }}\n"
+        for choice, those in hidden.items()
     )
 
 
@@ -138,7 +178,7 @@ def _summary_row(record: Mapping[str, Any], claim: Mapping[str, Any]) -> str:
     text = f'<a href="#{_anchor(record, claim)}">{escape(claim["text"])}</a>'
     cell = '<td role="cell"'
     return (
-        f'<tr role="row" class="{_slug(claim["status"])}">{cell}>{_status(claim["status"])}</td>{cell}>{method}</td>'
+        f'<tr role="row" class="{_slug(_kind(claim))}">{cell}>{_status(claim["status"])}</td>{cell}>{method}</td>'
         f'{cell}>{text}</td>{cell} data-label="measured">{escape(table.measured(claim))}</td>'
         f'{cell} data-label="target">{escape(table.target(claim))}</td></tr>'
     )
@@ -154,7 +194,6 @@ def _method(record: Mapping[str, Any]) -> str:
         "versions": " · ".join(f"{name} {version}" for name, version in record["versions"].items()),
     }
     error = f'<p class="error">✗ {escape(record["error"])}</p>' if record["error"] else ""
-    note = table.runs_note(record["rows"])
     parts = [
         f'<section id="{slug}" class="method" tabindex="-1" aria-labelledby="{slug}-title">',
         f'<h2 id="{slug}-title"><span class="name">{escape(record["name"])}</span> {escape(record["title"])}</h2>',
@@ -162,11 +201,9 @@ def _method(record: Mapping[str, Any]) -> str:
         _pairs(about),
         error,
         _plots(record),
-        "<h3>Side by side</h3>" if record["rows"] else "",
-        *(_rows(record, *group) for group in table.by_workload(record["rows"])),
-        f'<p class="quiet">{escape(note)}</p>' if note else "",
         _findings(record),
-        '<p class="back quiet"><a href="#claims">Back to all claims</a></p>',
+        _tables(record),
+        '<p class="back quiet"><a href="#methods">Back to all methods</a></p>',
         "</section>",
     ]
     return "\n".join(filter(None, parts))
@@ -183,6 +220,24 @@ def _figure(plot: Mapping[str, Any], name: str) -> str:
     except ImportError as absent:
         picture = f'<p class="quiet">Not drawn: {escape(str(absent))}</p>'
     return f"<figure><figcaption>{escape(plot['title'])}</figcaption>{picture}</figure>"
+
+
+def _tables(record: Mapping[str, Any]) -> str:
+    """Every number, a table a workload; many of them are folded away."""
+    if not record["rows"]:
+        return ""
+    groups = list(table.by_workload(record["rows"]))
+    title = f"{len(groups)} workload{'s' if len(groups) > 1 else ''}"
+    note = table.runs_note(record["rows"])
+    return "\n".join(
+        [
+            "<h3>Side by side</h3>",
+            f"<details{' open' if len(groups) <= MOST_TABLES else ''}><summary>{title}</summary>",
+            *(_rows(record, *group) for group in groups),
+            f'<p class="quiet">{escape(note)}</p>' if note else "",
+            "</details>",
+        ]
+    )
 
 
 def _rows(record: Mapping[str, Any], workload: str, rows: Sequence[Mapping[str, Any]]) -> str:
@@ -215,8 +270,13 @@ def _small(text: str, kind: str = "") -> str:
 
 
 def _findings(record: Mapping[str, Any]) -> str:
-    items = "\n".join(_finding(record, claim) for claim in record["claims"])
-    return f'<h3>Claims</h3>\n<ul class="findings">\n{items}\n</ul>' if items else ""
+    shown = {
+        waiting: "\n".join(_finding(record, claim) for claim in record["claims"] if table.waits(claim) == waiting)
+        for waiting in (False, True)
+    }
+    now = f'<h3>Claims</h3>\n<ul class="findings">\n{shown[False]}\n</ul>' if shown[False] else ""
+    later = f"<details><summary>Claims that need a full run: thrifty bench {escape(record['name'])} --full</summary>"
+    return now + (f'{later}\n<ul class="findings">\n{shown[True]}\n</ul></details>' if shown[True] else "")
 
 
 def _finding(record: Mapping[str, Any], claim: Mapping[str, Any]) -> str:
@@ -232,7 +292,7 @@ def _finding(record: Mapping[str, Any], claim: Mapping[str, Any]) -> str:
     }
     return (
         f'<li id="{_anchor(record, claim)}" class="{_slug(claim["status"])}">{_status(claim["status"])}\n'
-        f"<h4>{escape(claim['text'])}</h4>\n{_pairs(details)}</li>"
+        f"<h4>{escape(claim['text'])} <code>{escape(claim['id'])}</code></h4>\n{_pairs(details)}</li>"
     )
 
 

@@ -18,6 +18,8 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
+from thrifty.bench.evidence import NEEDS_FULL
+
 
 class Look(NamedTuple):
     """How a status is shown: never by its colour alone."""
@@ -148,6 +150,11 @@ def ceilings(record: Mapping[str, Any]) -> str:
     return f"at best this machine reached {' and '.join(best)} in the same run" if best else ""
 
 
+def waits(claim: Mapping[str, Any]) -> bool:
+    """Tell whether a claim was left out only because the run was a quick one."""
+    return bool(claim["reason"] == NEEDS_FULL)
+
+
 @dataclass(frozen=True)
 class Column:
     """One metric of a table, printed in one unit."""
@@ -226,6 +233,9 @@ def method_table(record: Mapping[str, Any]) -> RenderableType:
         parts.append("")
     if record["claims"]:
         parts.append(_claims(record["claims"]))
+    if waiting := [claim["id"] for claim in record["claims"] if waits(claim)]:
+        more = f"{len(waiting)} more with thrifty bench {record['name']} --full: {', '.join(waiting)}"
+        parts += [Text(more, style="bright_black"), ""]
     return Group(*parts)
 
 
@@ -283,9 +293,9 @@ def _claims(claims: Sequence[Mapping[str, Any]]) -> Table:
     table = Table.grid(padding=(0, 2, 1, 0))
     table.add_column(no_wrap=True)
     table.add_column()
-    for claim in claims:
+    for claim in (claim for claim in claims if not waits(claim)):
         look = STATUSES[claim["status"]]
-        told = Text(claim["text"])
+        told = Text.assemble(claim["text"], (f"  {claim['id']}", "bright_black"))
         found = [f"measured {text}" for text in [measured(claim)] if text]
         wanted = [f"target {text}" for text in [target(claim)] if text]
         lines = {"": ", ".join(found + wanted), "gate": gate(claim)}

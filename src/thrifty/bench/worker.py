@@ -26,7 +26,7 @@ from thrifty._common.files import write_whole
 from thrifty.bench.carried import UnavailableError
 from thrifty.bench.claims import Mode
 from thrifty.bench.context import Context
-from thrifty.bench.evidence import Evidence
+from thrifty.bench.evidence import NEEDS_FULL, Evidence
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ def run(job: Job, events: Any) -> None:
 def _with_reason(record: Mapping[str, Any], reason: str) -> dict[str, Any]:
     """Give every claim that the run did not reach the reason why."""
     claims = [
-        claim | {"reason": reason} if claim["status"] == "cannot show" and claim["reason"] != "needs --full" else claim
+        claim | {"reason": reason} if claim["status"] == "cannot show" and claim["reason"] != NEEDS_FULL else claim
         for claim in record["claims"]
     ]
     return {"claims": claims}
