@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from importlib import import_module
 from pathlib import Path
@@ -145,6 +146,7 @@ def _show(methods: Any) -> None:
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command; an expected error is one line on standard error and exit status 2."""
+    os.environ.setdefault("KINETO_LOG_LEVEL", "9")  # torch's profiler, by which memory is measured, is silent
     try:
         typer.main.get_command(app).main(args=arguments, prog_name="thrifty")
     except (ValueError, TypeError, OSError, ImportError, RuntimeError) as error:

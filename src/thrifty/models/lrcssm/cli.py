@@ -204,9 +204,8 @@ def time(
 
     `thrifty bench lrcssm` is the whole experiment. Example: `thrifty lrcssm time --length 1000 --length 10000`
     """
-    from thrifty.models.lrcssm.evidence.lengths import time_lengths
-
-    rows = time_lengths(cell, d_state, batch, length or [256, 1024, 4096], join(device))
+    place = join(device)
+    rows = [_time_one(cell, d_state, batch, steps, place) for steps in length or (256, 1024, 4096)]
     if as_json:
         typer.echo(json.dumps(rows))
         return
@@ -217,6 +216,33 @@ def time(
             str(row["n_iter"]),
         )  # fmt: skip
     Console().print(table)
+
+
+def _time_one(cell: str, d_state: int, batch: int, steps: int, device: str) -> dict[str, Any]:
+    """Time a layer of one length, forward and backward, beside ``nn.GRU``; peak memory and Newton iterations too."""
+    import torch
+
+    from thrifty.bench.memory import allocated_peak
+    from thrifty.bench.timing import time_contenders
+    from thrifty.models.lrcssm.layer import DiagonalRNN
+
+    if steps < 1:
+        raise ValueError(f"--length: expected at least 1 step, got {steps}")
+    u = torch.randn(batch, steps, d_state, generator=torch.Generator().manual_seed(0)).to(device)
+    layers = {
+        "ours": DiagonalRNN(cell, d_state, d_state).to(device),
+        "gru": torch.nn.GRU(d_state, d_state, batch_first=True).to(device),
+    }
+    newton = DiagonalRNN(cell, d_state, d_state, solver="newton", chunk=steps).to(device)
+    newton.load_state_dict(layers["ours"].state_dict())
+    with torch.no_grad():
+        ran, trace = layers["ours"](u, return_info=True)[2], newton(u, return_info=True)[2]
+    calls = {name: lambda layer=layer: layer(u)[0].sum().backward() for name, layer in layers.items()}
+    ms = {name: 1e3 * found.seconds.median for name, found in time_contenders(calls, device=device).items()}
+    return {
+        "T": steps, "solver": ran.solver, "ms": ms["ours"], "gru_ms": ms["gru"],
+        "peak": allocated_peak(calls["ours"], device=device), "n_iter": int(trace.n_iter.max()),
+    }  # fmt: skip
 
 
 def _load(model: Path, data: str, split: str | None) -> tuple[LrcSSMModel, Sequences, list[Any] | None]:

@@ -17,8 +17,7 @@ from thrifty.bench.evidence import Evidence
 from thrifty.bench.memory import allocated_peak
 from thrifty.bench.timing import threads
 from thrifty.models.lrcssm import DiagonalRNN, Levels, affine_scan
-from thrifty.models.lrcssm.evidence.lengths import both_ways
-from thrifty.models.lrcssm.evidence.speed import AUTO, NEWTON, D
+from thrifty.models.lrcssm.evidence.speed import AUTO, NEWTON, D, both_ways
 
 
 def show(ctx: Context, evidence: Evidence, difference: float) -> None:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from thrifty.bench.context import Context
 from thrifty.bench.evidence import Evidence
 from thrifty.models.lrcssm import DiagonalRNN, rivals
 from thrifty.models.lrcssm.evidence.accuracy import Gates
-from thrifty.models.lrcssm.evidence.lengths import both_ways
 
 AUTO, NEWTON = "LrcSSM (auto)", "LrcSSM (Newton)"
 D, T = 64, 1024
@@ -34,6 +35,11 @@ def show(ctx: Context, evidence: Evidence, gates: Gates, difference: float) -> N
         if batch == 1 and "LRU" in gates:
             limit = _distance(ctx, seconds[AUTO].median)
             evidence.measured("vs-linear", seconds[AUTO].over(seconds["LRU"]), gate=gates["LRU"], limit=limit)
+
+
+def both_ways(layer: nn.Module, u: Tensor) -> Callable[[], object]:
+    """Return a forward and a backward pass of a layer as a call."""
+    return lambda: layer(u)[0].sum().backward()
 
 
 def _layers(ctx: Context, batch: int) -> dict[str, nn.Module]:
