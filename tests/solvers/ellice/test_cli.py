@@ -6,6 +6,13 @@ import re
 import pandas as pd
 import pytest
 import skops.io
+from sklearn.compose import make_column_transformer
+from sklearn.neural_network import MLPClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from thrifty.solvers.ellice import cli, explainer
+from thrifty.solvers.ellice.reading import read_model
 
 
 @pytest.fixture
@@ -72,6 +79,25 @@ def test_evaluate_and_tune(run, files):
     assert "epsilon" in tuned.splitlines()[-1]
 
 
+def test_a_network_computes_where_it_is_told_to(run, files, credit, monkeypatch):
+    frame, y, _ = credit
+    steps = make_column_transformer((StandardScaler(), ["age", "income"]))
+    model = make_pipeline(steps, MLPClassifier((4,), solver="lbfgs", tol=0.01, random_state=0)).fit(frame, y)
+    skops.io.dump(model, files / "network.skops")
+    places = []
+
+    def read(model, X, *, head, device):
+        places.append(device)
+        return read_model(model, X, head=head)
+
+    monkeypatch.setattr(explainer, "read_model", read)
+    monkeypatch.setattr(cli, "device_of", lambda name: f"{name}:0")
+    given = ["--model", files / "network.skops", "--epsilon", 1e-4]
+    for device in ("cpu", "cuda"):
+        run(*base(files), *given, "--out", files / f"{device}.csv", "--device", device)
+    assert places == ["cpu", "cuda:0"]
+
+
 def test_constraints_file(run, files):
     (files / "limits.json").write_text(json.dumps({"features_to_vary": ["income"]}))
     run(*base(files), "--epsilon", 0.002, "--constraints", files / "limits.json", "--out", files / "cf.parquet")
@@ -90,6 +116,7 @@ def test_constraints_file(run, files):
         (["--out", "cf.xlsx"], "--out: expected .* .csv, .parquet or .json, got 'cf.xlsx'"),
         (["--target", "age"], "--target: expected two labels, got 50 in column 'age'"),
         (["--model", __file__], "--model: expected a skops file"),
+        (["--device", "tpu"], "device: expected cpu, auto or .*got 'tpu', which is not here"),
     ],
 )
 def test_mistakes(run, files, words, says):

@@ -7,7 +7,6 @@ logistic regression is fitted to the training table.
 from __future__ import annotations
 
 import json
-import os
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -17,7 +16,8 @@ import typer
 
 from thrifty._common.extras import require
 from thrifty._common.files import refuse_existing, write_whole
-from thrifty._common.options import Force, Json, Seed
+from thrifty._common.options import Device, Force, Json, Seed
+from thrifty._common.runs import device_of, world
 from thrifty._common.tables import read_table
 from thrifty.solvers.ellice.inputs import label_of, limits_of, model_of, persons_like, training_table
 
@@ -85,6 +85,7 @@ def explain(
         str | None, typer.Option(help="i/n: explain only the i-th of n parts of the queries (under torchrun: by rank).")
     ] = None,
     sentences: Annotated[bool, typer.Option("--sentences", help="Print one sentence a person.")] = False,
+    device: Device = "cpu",
     seed: Seed = 0,
     force: Force = False,
 ) -> None:
@@ -108,7 +109,7 @@ def explain(
     explainer = _explainer(
         frame, labels, model, l2, epsilon, desired, immutable, constraints,
         method=method, distance=distance, sparsity=_sparsity(sparsity), n_counterfactuals=per_person,
-        threshold=threshold, certify=certify, random_state=seed,
+        threshold=threshold, certify=certify, random_state=seed, device=device,
     )  # fmt: skip
     persons = persons_like(pd.DataFrame(read_table(query)), frame)
     explainer.reading_.encoding.frame(persons, "--query")  # refused by the name that it has here
@@ -160,6 +161,7 @@ def evaluate(
     constraints: Limits = None,
     method: Method = "auto",
     l2: L2 = 1e-3,
+    device: Device = "cpu",
     seed: Seed = 0,
     as_json: Json = False,
 ) -> None:
@@ -177,8 +179,9 @@ def evaluate(
     pd = require("pandas", extra="tabular")
     frame, labels = training_table(data, target)
     explainer = _explainer(
-        frame, labels, model, l2, epsilon, desired, immutable, constraints, method=method, random_state=seed
-    )
+        frame, labels, model, l2, epsilon, desired, immutable, constraints,
+        method=method, random_state=seed, device=device,
+    )  # fmt: skip
     persons = persons_like(pd.DataFrame(read_table(query)), frame)
     explainer.reading_.encoding.frame(persons, "--query")
     result = explainer.explain(persons)
@@ -208,6 +211,7 @@ def tune(
     constraints: Limits = None,
     method: Method = "auto",
     l2: L2 = 1e-3,
+    device: Device = "cpu",
     seed: Seed = 0,
     as_json: Json = False,
 ) -> None:
@@ -221,7 +225,7 @@ def tune(
     fitted = model_of(model, frame, labels, l2)
     tuned = tune_epsilon(
         fitted, frame, labels, robustness=robustness, evaluator=kind, folds=folds, n_models=n_models, steps=steps,  # type: ignore[arg-type]
-        random_state=seed, target=label_of(desired, labels), l2=l2, method=method,
+        random_state=seed, target=label_of(desired, labels), l2=l2, method=method, device=_place(device),
         constraints=limits_of(constraints, immutable),
         progress=lambda done, total: sys.stderr.write(f"{done} of at most {total} tolerances\n"),
     )  # fmt: skip
@@ -243,15 +247,23 @@ def _explainer(
     desired: str | None,
     immutable: str,
     constraints: Path | None,
+    *,
+    device: str,
     **settings: Any,
 ) -> Any:
     from thrifty.solvers.ellice.explainer import ElliCE
 
     limits = limits_of(constraints, immutable)
     fitted = model_of(model, frame, labels, l2)
-    return ElliCE(fitted, epsilon=epsilon, l2=l2, target=label_of(desired, labels), constraints=limits, **settings).fit(
-        frame, labels
-    )
+    return ElliCE(
+        fitted, epsilon=epsilon, l2=l2, target=label_of(desired, labels), constraints=limits, device=_place(device),
+        **settings,
+    ).fit(frame, labels)  # fmt: skip
+
+
+def _place(device: str) -> str:
+    """Return where networks compute; the CPU, which is all that linear models know, is had without torch."""
+    return device if device == "cpu" else device_of(device)
 
 
 def _sparsity(word: str | None) -> Any:
@@ -265,7 +277,7 @@ def _sparsity(word: str | None) -> Any:
 def _shard(word: str | None) -> tuple[int, int]:
     """Return which part of how many; under torchrun the rank's."""
     if word is None:
-        return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+        return world()
     part, _, parts = word.partition("/")
     if not (part.isdigit() and parts.isdigit() and 0 <= int(part) < int(parts)):
         raise ValueError(f"--shard: expected i/n with i from 0 to n-1, got {word!r}")
