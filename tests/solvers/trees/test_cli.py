@@ -18,7 +18,7 @@ from sklearn.datasets import load_iris
 from thrifty.solvers.trees import Tree, improve_tree
 from thrifty.solvers.trees.cli import app
 from thrifty.solvers.trees.model.weka import tree_from_weka
-from thrifty.solvers.trees.shell.inputs import read_training_table
+from thrifty.solvers.trees.shell.inputs import monotonic_cst, read_inputs, read_training_table
 
 WEKA = Path(__file__).parent / "weka" / "iris.txt"
 
@@ -108,6 +108,19 @@ def test_report_and_options(trees, table, first):
     assert code == 0
     assert "rows (n)" in text
     assert "cut 0:" not in text
+
+
+def test_monotone_columns_are_named_with_their_direction(trees, table, first):
+    arguments = ("--tree", first, "--data", table, "--target", "species", "--json")
+    found = read_inputs(first, None, table, "species", None)
+    errors = {}
+    for words in ((), ("colour=red=+1", "petal width=1"), ("petal width=-1",)):
+        options = [part for word in words for part in ("--monotonic", word)]
+        errors[words] = json.loads(trees("improve", *arguments, *options).out)["n_errors"]
+        signs = monotonic_cst(found.tree, words)
+        assert errors[words] == improve_tree(found.tree, found.X, found.y, monotonic_cst=signs)[1].n_errors
+    assert errors[()] < errors["petal width=-1",]
+    assert monotonic_cst(replace(found.tree, feature_names=None), ["2=-1"])[2] == -1
 
 
 def test_more_changes_than_cuts_are_all_cuts_with_a_note(trees, table, first):
@@ -208,6 +221,9 @@ def test_parquet_and_weights(trees, first, table, tmp_path):
         (["--freeze", "1"], "frozen: expected cuts of the tree"),
         (["--feature", "height"], "features: expected columns, got ['height']"),
         (["--feature", "colour=red", "--operation", "adjust"], "features: expected None with operation='adjust'"),
+        (["--monotonic", "height=+1"], "--monotonic: expected COLUMN=+1 or COLUMN=-1 with one of sepal length, sepal"),
+        (["--monotonic", "colour=red"], "got 'colour=red'"),
+        (["--monotonic", "petal width=1", "--k", "2"], "monotonic_cst: expected k of 0 or 1, mode='hillclimb'"),
         (["--weight", "height"], "--weight: expected a column of numbers in"),
         (["--weight", "colour"], "got 'colour'"),
         (["--weight", "sepal width"], "--data: expected a column 'sepal width', which the tree reads"),

@@ -7,7 +7,8 @@ from tree_instances import random_problem
 from thrifty.solvers.trees.instance.problem import build_problem
 from thrifty.solvers.trees.instance.ranks import MISSING, midpoint, rank_table
 from thrifty.solvers.trees.model.labels import leaf_errors
-from thrifty.solvers.trees.sweeps.sweep import empty_leaves, partition, side_leaves, sweep_errors
+from thrifty.solvers.trees.sweeps.moves import Place, Positions, fill_both
+from thrifty.solvers.trees.sweeps.sweep import Points, empty_leaves, partition, side_leaves
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -17,22 +18,22 @@ def test_sweep_arrays_equal_evaluation_at_every_position(seed):
     problem = build_problem(tree, X, y, **settings)
     table, topology, cuts = problem.table, problem.topology, problem.cuts
     n = table.n_points
+    points = Points(table.ranks, table.y, table.weight, table.n_rows)
     leaf = problem.leaf_of(cuts)
     leaves = empty_leaves(topology.n_leaves, table.n_classes)
     for v in topology.cuts:
         first, last = topology.leaf_start[v], topology.leaf_stop[v]
         here = np.flatnonzero((leaf >= first) & (leaf < last)).astype(np.int32)
         leaf_left, leaf_right = problem.leaf_of(cuts, topology.left[v]), problem.leaf_of(cuts, topology.right[v])
+        place = Place(0, 0.0, False, False, first, topology.leaf_stop[topology.left[v]], last, errors=0.0, gini=0.0)
         for j in range(table.n_features):
             order = here[np.argsort(table.ranks[j, here], kind="stable")]
             m = int((table.ranks[j, order] != MISSING).sum())
-            error_left, error_right = np.empty(n + 1), np.empty(n + 1)
-            sweep_errors(
-                order, m, leaf_left, leaf_right, table.y, table.weight, leaves, first, last, error_left, error_right
-            )
+            work = Positions(*(np.empty(n + 1) for _ in range(4)))
+            fill_both(order, m, 0, False, False, place, points, leaf_left, leaf_right, leaves, problem.floors, work)
             for p in range(m + 1):
-                assert error_left[p] == pytest.approx(plain_errors(problem, order[:p], leaf_left), abs=1e-9)
-                assert error_right[m - p] == pytest.approx(plain_errors(problem, order[p:m], leaf_right), abs=1e-9)
+                assert work.error_left[p] == pytest.approx(plain_errors(problem, order[:p], leaf_left), abs=1e-9)
+                assert work.error_right[m - p] == pytest.approx(plain_errors(problem, order[p:m], leaf_right), abs=1e-9)
 
 
 def plain_errors(problem, points, leaf):
@@ -55,7 +56,7 @@ def test_leaves_by_walking_and_bottom_up_agree(seed):
     for v in topology.cuts:
         here = np.flatnonzero((leaf >= topology.leaf_start[v]) & (leaf < topology.leaf_stop[v])).astype(np.int32)
         n_left = side_leaves(
-            v, topology.left, topology.right, topology.leaf_start, topology.leaf_stop, cuts.feature, cuts.rank,
+            v, topology.left, topology.right, topology.leaf_start, cuts.feature, cuts.rank,
             cuts.missing_left, problem.table.ranks, here, leaf, left, right, sent,
         )  # fmt: skip
         assert (left[here] == everywhere[topology.left[v]][here]).all()

@@ -102,6 +102,13 @@ def improve(
     min_samples_leaf: Annotated[int, typer.Option(help="Rows that a change must leave in each leaf.")] = 1,
     feature: Annotated[list[str] | None, typer.Option(help="A column that cuts may go to; repeatable.")] = None,
     freeze: Annotated[list[int] | None, typer.Option(help="A cut that stays, by node number; repeatable.")] = None,
+    monotonic: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="COLUMN=+1|-1",
+            help="Raising the column must never lower (+1) or raise (-1) the class, in sorted order; repeatable.",
+        ),
+    ] = None,
     weight: Weight = None,
     out: Annotated[Path | None, typer.Option(help="Where to write the new tree; none: it is only reported.")] = None,
     report: Annotated[bool, typer.Option("--report", help="Also print what `report` prints.")] = False,
@@ -133,6 +140,7 @@ def improve(
             min_samples_leaf=min_samples_leaf,
             features=feature or None,
             frozen=freeze or (),
+            monotonic_cst=given.monotonic_cst(found.tree, monotonic or ()),
             time_limit=time_limit,
             random_state=seed,
         )

@@ -95,7 +95,7 @@ def _one_round(problem: Problem, cuts: Cuts, labels: NDArray[np.intp]) -> Cuts:
             continue
         here = (leaf >= topology.leaf_start[v]) & (leaf < topology.leaf_stop[v])
         gain = here * table.weight * (is_right[left].astype(float) - is_right[right])  # of going left
-        sent_left = partial(_sent_left, table, missing_left=bool(cuts.missing_left[v]))
+        sent_left = partial(table.goes_left, missing_left=bool(cuts.missing_left[v]))
         now = float(gain[sent_left(int(cuts.feature[v]), int(cuts.rank[v]))].sum())
         gained, feature, rank = max(
             (_best_threshold(table, j, gain, bool(cuts.missing_left[v])) for j in range(table.n_features)),
@@ -106,11 +106,6 @@ def _one_round(problem: Problem, cuts: Cuts, labels: NDArray[np.intp]) -> Cuts:
         goes_left = sent_left(int(cuts.feature[v]), int(cuts.rank[v]))
         is_right[v] = np.where(goes_left, is_right.pop(left), is_right.pop(right))
     return cuts
-
-
-def _sent_left(table: RankTable, feature: int, rank: int, *, missing_left: bool) -> NDArray[np.bool_]:
-    at = table.ranks[feature]
-    return np.where(at == MISSING, missing_left, at <= rank)
 
 
 def _best_threshold(table: RankTable, j: int, gain: NDArray[np.float64], missing_left: bool) -> tuple[float, int, int]:

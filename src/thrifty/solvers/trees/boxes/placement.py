@@ -69,7 +69,8 @@ def place(programme: DynamicProgramme, lots: list[Lot], entry: int) -> list[Plac
             if entry == 0:
                 placed.append(Placed(v, points))
                 cuts = problem.cuts
-                halves = _split(programme, points, int(cuts.feature[v]), int(cuts.rank[v]), bool(cuts.missing_left[v]))
+                own = (int(cuts.feature[v]), int(cuts.rank[v]), bool(cuts.missing_left[v]))
+                halves = problem.table.halves(points, *own)
                 waiting += [(right, halves[1], None, SETTLED, 0), (left, halves[0], None, SETTLED, 0)]
                 continue
         if number == SETTLED or known is None:
@@ -95,7 +96,7 @@ def place(programme: DynamicProgramme, lots: list[Lot], entry: int) -> list[Plac
                 placed.append(Placed(v, points, "change", case - CHANGE, *test))
             else:
                 placed.append(Placed(v, points))
-            halves = _split(programme, points, *test)
+            halves = problem.table.halves(points, *test)
             for (child, lots_below, number, entry), half in zip(reversed(below), reversed(halves), strict=True):
                 waiting.append((child, half, lots_below, number, entry))
     return placed
@@ -142,11 +143,3 @@ def _edit(programme: DynamicProgramme, node: Placed) -> Edit:
         threshold=threshold,
         missing_left=None if problem.tree.missing_left is None else node.missing_left,
     )
-
-
-def _split(
-    programme: DynamicProgramme, points: NDArray[np.int32], feature: int, rank: int, missing_left: bool
-) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    at = programme.problem.table.ranks[feature, points]
-    goes_left = np.where(at == MISSING, missing_left, at <= rank)
-    return points[goes_left], points[~goes_left]

@@ -93,12 +93,11 @@ class Problem:
 
     def leaf_table(self, cuts: Cuts) -> NDArray[np.int32]:
         """Leaf that each point would reach from *every* node; int32 ``[n_nodes, n]``, one pass bottom-up."""
-        topology, ranks = self.topology, self.table.ranks
+        topology = self.topology
         leaf = np.empty((topology.n_nodes, self.table.n_points), dtype=np.int32)
         leaf[topology.leaves] = np.arange(topology.n_leaves)[:, None]
         for v in topology.cuts[::-1]:
-            at = ranks[cuts.feature[v]]
-            goes_left = np.where(at == MISSING, cuts.missing_left[v], at <= cuts.rank[v])
+            goes_left = self.table.goes_left(cuts.feature[v], cuts.rank[v], cuts.missing_left[v])
             leaf[v] = np.where(goes_left, leaf[topology.left[v]], leaf[topology.right[v]])
         return leaf
 

@@ -94,6 +94,18 @@ class RankTable:
         """Rank of the largest value of feature ``j`` that is ``<= threshold``; -1 if there is none."""
         return int(np.searchsorted(self.values[j], threshold, side="right")) - 1
 
+    def goes_left(self, j: int, rank: int, missing_left: bool) -> NDArray[np.bool_]:
+        """Which points the cut at ``rank`` of feature ``j`` sends left."""
+        return np.where(self.ranks[j] == MISSING, missing_left, self.ranks[j] <= rank)
+
+    def halves(
+        self, points: NDArray[np.int32], j: int, rank: int, missing_left: bool
+    ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        """Those of some points that the cut at ``rank`` of feature ``j`` sends left, and the others."""
+        at = self.ranks[j, points]
+        goes_left = np.where(at == MISSING, missing_left, at <= rank)
+        return points[goes_left], points[~goes_left]
+
     def threshold_at(self, j: int, rank: int) -> float:
         """A finite threshold that sends exactly the ranks ``<= rank`` of feature ``j`` left."""
         return self.threshold_between(j, rank, rank + 1)

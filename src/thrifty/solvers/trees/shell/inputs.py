@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -71,6 +71,25 @@ def read_training_table(
     features, y = split_target(columns, target)
     remark(f"{data}: {len(y)} rows, {len(features)} columns, {len(np.unique(y))} classes")
     return features, y, weights
+
+
+def monotonic_cst(tree: Tree, words: Sequence[str]) -> list[int] | None:
+    """The constraint of each column of a tree, from words such as ``income=+1``; ``None`` for no words.
+
+    Raises:
+        ValueError: A word names no column of the tree, or no direction.
+    """
+    if not words:
+        return None
+    names = tree.feature_names or tuple(str(j) for j in range(tree.n_features))
+    signs = dict.fromkeys(names, 0)
+    for word in words:
+        name, _, sign = word.rpartition("=")  # a column of a table of text has a = in its own name
+        if name not in signs or sign not in {"+1", "1", "-1"}:
+            listed = ", ".join(names[:20]) + (", ..." if len(names) > 20 else "")
+            raise ValueError(f"--monotonic: expected COLUMN=+1 or COLUMN=-1 with one of {listed}, got {word!r}")
+        signs[name] = int(sign)
+    return list(signs.values())
 
 
 def _weka_inputs(text: str, columns: Columns, y: NDArray) -> tuple[Tree, NDArray[np.float64]]:

@@ -24,7 +24,7 @@ from thrifty.solvers.trees.small.brute import Test
 MAX_ERRORS = 3
 MAX_CUTS = 10
 
-Points = NDArray[np.intp]
+Points = NDArray[np.int32]
 Changes = dict[int, Test]
 
 
@@ -44,7 +44,7 @@ def within_errors(problem: Problem, k: int, t: int) -> Cuts | None:
         Theorems 4.4 and 4.5 of the paper.
     """
     _check(problem, t)
-    changes = _Decision(problem).changes(0, np.arange(problem.table.n_points), k, t)
+    changes = _Decision(problem).changes(0, np.arange(problem.table.n_points, dtype=np.int32), k, t)
     if changes is None:
         return None
     cuts = problem.cuts
@@ -129,7 +129,7 @@ class _Decision:
     def _kept(self, v: int, points: Points, k: int, t: int) -> Changes | None:
         cuts = self.problem.cuts
         test = int(cuts.feature[v]), int(cuts.rank[v]), bool(cuts.missing_left[v])
-        on_left, on_right = self._split(points, test)
+        on_left, on_right = self.problem.table.halves(points, *test)
         for k_left in range(k + 1):
             for t_left in range(t + 1):
                 below = self._both(v, on_left, on_right, (k_left, t_left), (k - k_left, t - t_left))
@@ -144,7 +144,7 @@ class _Decision:
                     rank = self._largest(v, points, (j, ranks, missing_left), k_left, t_left)
                     if rank is None:
                         continue
-                    halves = self._split(points, (j, rank, missing_left))
+                    halves = self.problem.table.halves(points, j, rank, missing_left)
                     below = self._both(v, *halves, (k_left, t_left), (k - k_left, t - t_left))
                     if below is not None:
                         return {v: (j, rank, missing_left), **below}
@@ -156,7 +156,7 @@ class _Decision:
         low, high = -1, len(ranks) - 1  # ranks[low] is feasible, or low is -1; those above high are not
         while low < high:
             middle = (low + high + 1) // 2
-            on_left, _ = self._split(points, (j, ranks[middle], missing_left))
+            on_left, _ = self.problem.table.halves(points, j, ranks[middle], missing_left)
             if self.changes(self.left[v], on_left, k, t) is None:
                 high = middle - 1
             else:
@@ -182,9 +182,3 @@ class _Decision:
             return None
         second = self.changes(self.right[v], on_right, *right)
         return None if second is None else {**first, **second}
-
-    def _split(self, points: Points, test: Test) -> tuple[Points, Points]:
-        j, rank, missing_left = test
-        at = self.problem.table.ranks[j, points]
-        goes_left = np.where(at == MISSING, missing_left, at <= rank)
-        return points[goes_left], points[~goes_left]

@@ -110,8 +110,8 @@ class SingleChangeSearch:
         topology, cuts = self.problem.topology, self.cuts
         return int(
             side_leaves(
-                v, topology.left, topology.right, topology.leaf_start, topology.leaf_stop,
-                cuts.feature, cuts.rank, cuts.missing_left, self._points.ranks, self._order[0, low:high],
+                v, topology.left, topology.right, topology.leaf_start, cuts.feature, cuts.rank,
+                cuts.missing_left, self._points.ranks, self._order[0, low:high],
                 self._leaf, self._leaf_left, self._leaf_right, self._sent_left,
             )
         )  # fmt: skip

@@ -78,7 +78,6 @@ def side_leaves(  # type: ignore[no-untyped-def]
     left,
     right,
     leaf_start,
-    leaf_stop,
     feature,
     rank,
     missing_left,
@@ -96,10 +95,9 @@ def side_leaves(  # type: ignore[no-untyped-def]
 
     Args:
         v: The cut.
-        left: ``[n_nodes]``, as ``right``, ``leaf_start``, ``leaf_stop``: the tree's shape.
+        left: ``[n_nodes]``, as ``right`` and ``leaf_start``: the tree's shape.
         right: See ``left``.
         leaf_start: See ``left``.
-        leaf_stop: See ``left``.
         feature: ``[n_nodes]``, as ``rank`` and ``missing_left``: the current cuts.
         rank: See ``feature``.
         missing_left: See ``feature``.
@@ -241,27 +239,3 @@ def fill_floors(points, first, step, m, leaf, n_rows, weight, leaves, floors, st
 def is_short(leaves, floors, at):  # type: ignore[no-untyped-def]
     """Whether leaf ``at`` holds less than its floors."""
     return leaves.n_rows[at] < floors.n_rows[at] or leaves.weight[at] < floors.weight[at]
-
-
-@njit(cache=True, nogil=True)
-def sweep_errors(points, m, leaf_left, leaf_right, y, weight, leaves, start, stop, error_left, error_right):  # type: ignore[no-untyped-def]
-    """Errors of both sides of a cut for every threshold on one feature.
-
-    Args:
-        points: Points at the cut by ascending rank of the feature.
-        m: How many of them to sweep (those whose value is not missing).
-        leaf_left: Leaf of each point if sent left; ``[n]``.
-        leaf_right: Leaf of each point if sent right; ``[n]``.
-        y: Class of each point; ``[n]``.
-        weight: Weight of each point; ``[n]``.
-        leaves: Workspace.
-        start: First leaf under the cut.
-        stop: One past the last.
-        error_left: ``error_left[p]`` becomes the errors with the first ``p`` points on the left; ``[m + 1]``.
-        error_right: ``error_right[q]`` becomes the errors with the last ``q`` points on the right; ``[m + 1]``.
-    """
-    clear(leaves, start, stop)
-    error_left[0] = 0.0
-    error_right[0] = 0.0
-    fill_errors(points, 0, 1, m, leaf_left, y, weight, leaves, error_left)
-    fill_errors(points, m - 1, -1, m, leaf_right, y, weight, leaves, error_right)
