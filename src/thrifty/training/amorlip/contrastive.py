@@ -127,7 +127,7 @@ def contrast(
     """Return the loss and its weights; the arguments are those of :func:`amortized_clip_loss`."""
     check_chunk_size(chunk_size)
     scale, bias = (
-        value if isinstance(value, Tensor) else torch.tensor(float(value), device=image_features.device)
+        value if isinstance(value, Tensor) else as_number(value, wide(image_features[:0]))
         for value in (logit_scale, logit_bias)
     )
     with autocast_off(image_features):

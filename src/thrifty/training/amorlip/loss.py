@@ -289,7 +289,7 @@ class AmorLIPLoss(nn.Module):
     def _pressure(self, u: Tensor, v: Tensor, logit_scale: Tensor, log_lambda: Pair) -> Tensor | float:
         if not self.config.adaptive_tau:
             return 0.0
-        likelihood = logit_scale.reshape(()) * (u.float() * v.float()).sum(1).mean()
+        likelihood = logit_scale.reshape(()) * (wide(u) * wide(v)).sum(1).mean()
         return log_lambda[0].mean() + log_lambda[1].mean() - 2 * likelihood - 2 * math.log(len(u) * self.world_size)
 
     def _enter(self) -> bool:

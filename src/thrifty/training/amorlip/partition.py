@@ -67,8 +67,10 @@ class BatchPartition(NamedTuple):
     log_count: Tensor
 
     def mean_scale(self) -> tuple[Tensor, Tensor]:
-        """Return both, divided by N (in log space)."""
-        return self.image - self.log_count, self.text - self.log_count
+        """Return both, divided by N (in log space); minus infinity where a row has nothing to sum."""
+        none = self.log_count == -math.inf
+        image, text = (torch.where(none, -math.inf, found - self.log_count) for found in self[:2])
+        return image, text
 
 
 def auto_pos_coef(batch: int, num_samples: int | None) -> float:
@@ -260,8 +262,9 @@ def wide(features: Tensor) -> Tensor:
 
 def as_number(value: Tensor | float, like: Tensor) -> Float[Tensor, ""]:
     """Return a scale or bias, whatever its shape, as a tensor without dimensions and without gradient."""
-    found = value.detach() if isinstance(value, Tensor) else torch.tensor(float(value), device=like.device)
-    return found.reshape(()).to(like)
+    if isinstance(value, Tensor):
+        return value.detach().reshape(()).to(like)
+    return torch.tensor(float(value), dtype=like.dtype, device=like.device)
 
 
 def autocast_off(like: Tensor) -> torch.autocast:
