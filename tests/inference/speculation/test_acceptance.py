@@ -73,6 +73,8 @@ def test_the_maximum_likelihood_alpha_is_not_the_engines_rate():
         (lambda: Acceptance.from_counts(10, 40, 50), "accepted"),
         (lambda: Acceptance.from_survival([0.5, 0.7]), "cannot rise"),
         (lambda: Acceptance.from_survival([]), "survival"),
+        (lambda: Acceptance((), 1.7), r"\[0, 1\]"),
+        (lambda: Acceptance.from_rate(0.5).expected_tokens(2.5), "whole"),
         (lambda: Acceptance.from_rate(0.5).expected_tokens(-1), "gamma"),
         (lambda: estimate_alpha([5], 4), "accepted"),
     ],

@@ -62,6 +62,8 @@ def test_from_rows_to_a_schedule(run, rows_file, tmp_path):
     assert (first["extrapolated"], second["extrapolated"]) == (False, True)
     out, _ = run("predict", model, "--batch", "8,512", "--alpha", "0.8")
     assert "512 *" in out
+    for verb in ("predict", "recommend"):
+        assert "--context changes nothing" in run(verb, model, "--alpha", "0.8", "--context", "4096")[1]
     assert "extrapolated" in out
     vllm = json.loads(run("recommend", model, "--alpha", "0.8", "--format", "vllm", "--max-batch", "64")[0])
     table = vllm["num_speculative_tokens_per_batch_size"]
@@ -81,14 +83,17 @@ def test_without_a_measurement_there_is_a_prior(run):
     out, _ = run("predict", *PRIOR, "--sigma", "0.9", "--batch", "1,16")
     assert "prior, not fitted" in out
     assert "*" not in out
+    _, err = run("predict", "--config", "gpt-oss-20b", *PRIOR[2:], "--sigma", "0.9", "--context", "4096")
+    assert "gpt-oss-20b: weights of 2, experts of 0.53125 bytes" in err
+    assert "changes nothing" not in err
     _, err = run("recommend", *PRIOR, "--sigma", "0.9")
     assert "nothing was measured" in err
-    assert "no cost" not in err
+    assert "cost nothing" not in err
 
 
 def test_a_prior_without_a_draft_says_that_drafts_are_free_in_it(run):
     out, err = run("recommend", "--config", "deepseek-v3", "--hardware", "h200", "--gpus", "8", "--alpha", "0.7")
-    assert "drafts at no cost, since no draft was named" in err
+    assert "drafts cost nothing in this model: no draft was measured or named" in err
     assert "where less than 3% is gained" in err  # 1.70 tokens for 1.67 steps is a gain, but a small one
     assert "rises with the batch" in err
     assert "1 to 1" in out

@@ -68,6 +68,24 @@ def test_measured_times_correct_the_model():
     assert wary[-1] < fast[-1]
 
 
+@pytest.mark.parametrize("scale", [0.01, 1.0, 100.0])
+def test_a_model_that_is_known_up_to_a_factor_does_as_well(scale):
+    """Plain rounds show the target's time alone: they must not shift what drafts are taken to cost."""
+    controller, rng = GammaController(MODEL.scaled(scale), max_gamma=5), np.random.default_rng(0)
+
+    def serve(alpha, count):
+        chosen = []
+        for _ in range(count):
+            gamma = controller.gamma(16)
+            times = {"verify_ms": float(MODEL.target_time(16, MODEL.width(gamma)))}
+            times |= {"draft_ms": gamma * float(MODEL.draft_time(16))}
+            chosen += rounds(controller, 16, alpha, 1, rng, **times)
+        return chosen
+
+    assert 0 in serve(0.05, 200)
+    assert serve(0.95, 200)[-1] >= 3
+
+
 def test_bad_arguments():
     with pytest.raises(ValueError, match="max_gamma"):
         GammaController(MODEL, max_gamma=0)

@@ -138,6 +138,54 @@ def test_a_draft_of_another_kind_agrees_with_the_target_too(pair, reference):
     assert new_tokens(out, ids) == reference
 
 
+def quick_compile(calls):
+    """torch.compile without generating code, which takes half a minute: what is traced, and how often it is called."""
+    real = torch.compile
+
+    def compile_(function, mode=None):
+        assert mode is None  # CUDA graphs are for GPUs
+        traced = real(function, backend="eager", fullgraph=True)
+
+        def step(**given):
+            calls.append(given)
+            return traced(**given)
+
+        return step
+
+    return compile_
+
+
+@pytest.mark.parametrize("sampled", [False, True])
+def test_a_compiled_draft_changes_nothing(monkeypatch, sampled):
+    target, calls = tiny.qwen_moe(), []
+    draft = tiny.disturbed(target, 0.15)
+    ids, mask = tiny.prompts(LENGTHS)
+    more = {"do_sample": sampled, "max_new_tokens": NEW}
+
+    def generate(compile_draft):
+        decoder = SpeculativeDecoder(target, draft, 3, compile_draft=compile_draft)
+        return decoder.generate(ids, mask, generator=torch.Generator().manual_seed(0), **more)
+
+    expected = generate(False)
+    monkeypatch.setattr(torch, "compile", quick_compile(calls))
+    out = generate(True)
+    assert out.sequences.equal(expected.sequences)
+    assert out.stats.survival() == expected.stats.survival()
+    widths = {tuple(call["attention_mask"].shape[2:]) for call in calls}
+    assert widths == {(1, 64), (2, 64)}  # every pass sees every slot: two shapes in all
+    short = sum(r.gamma for r in out.stats.rounds)
+    assert short - len(out.stats.rounds) < len(calls) <= short
+
+
+@pytest.mark.slow
+def test_a_draft_is_really_compiled():
+    target = tiny.qwen_moe()
+    ids, mask = tiny.prompts((5, 3))
+    expected = run(target, target, 0, ids, mask)
+    decoder = SpeculativeDecoder(target, tiny.llama(), 2, compile_draft=True)
+    assert decoder.generate(ids, mask, max_new_tokens=NEW, do_sample=False).sequences.equal(expected.sequences)
+
+
 def test_schedules_and_controllers_change_the_length_and_nothing_else(pair, reference):
     ids, mask = tiny.prompts(LENGTHS)
     schedule = Schedule(((1, 3, 4), (4, 7, 0), (8, 8, 2)))
@@ -500,8 +548,13 @@ def test_a_cache_slot_is_a_position(pair):
 
 
 @pytest.mark.gpu
-def test_on_a_gpu_too(pair, reference):
-    target, draft = (model.float().cuda() for model in pair)
-    ids, mask = tiny.prompts(LENGTHS)
-    out = run(target, draft, 4, ids.cuda(), mask.cuda())
-    assert new_tokens(out, ids) == reference
+@pytest.mark.parametrize("compile_draft", [False, True])
+def test_on_a_gpu_too(compile_draft):
+    target = tiny.qwen_moe().cuda()
+    draft = tiny.disturbed(target.cpu(), 0.15).cuda()
+    target = target.cuda()
+    ids, mask = (tensor.cuda() for tensor in tiny.prompts(LENGTHS))
+    expected = new_tokens(run(target, target, 0, ids, mask), ids)
+    decoder = SpeculativeDecoder(target, draft, 4, compile_draft=compile_draft)
+    for _ in range(2):  # a CUDA graph is recorded first, and replayed then
+        assert new_tokens(decoder.generate(ids, mask, max_new_tokens=NEW, do_sample=False), ids) == expected

@@ -92,6 +92,19 @@ def test_sglang_results(tmp_path):
     assert row.sigma == pytest.approx(0.6)
 
 
+def test_a_broken_line_of_sglang_is_named(tmp_path):
+    path = tmp_path / "bench.jsonl"
+    path.write_text(json.dumps(bench(4, 10.0, 100.0)) + "\n{accept\n")
+    with pytest.raises(ValueError, match=r"bench\.jsonl, line 2: expected JSON"):
+        read_sglang_bench([path], gamma=4)
+
+
+def test_lines_of_a_log_weigh_what_they_drafted():
+    line = "SpecDecoding metrics: Mean acceptance length: {}, Drafted: {} tokens, Per-position acceptance rate: {}, {}"
+    text = f"{line.format(2.5, 40000, 0.9, 0.6)}\n2026-11-30 12:00 {line.format(1.0, 10, 0.0, 0.0)}\n1 more line\n"
+    assert acceptance_of_log(text).survival == pytest.approx((0.9, 0.6), abs=1e-3)
+
+
 def test_specforge_tables(tmp_path):
     path = tmp_path / "table.csv"
     path.write_text(
@@ -184,6 +197,7 @@ def test_a_live_server_is_read_twice(serve):
     assert found.curve(3) == pytest.approx([(160 - 100) / 80, (120 - 72) / 80, (80 - 46) / 80])
     sglang = serve([json.dumps({"internal_states": [{"avg_spec_accept_length": 2.5}], "speculative_num_steps": 3})])
     assert scrape_acceptance(f"{sglang}/server_info").expected_tokens(3) == pytest.approx(2.5)
+    assert len(scrape_acceptance(f"{sglang}/server_info").survival) == 3  # known up to the server's own length
     silent = serve([json.dumps({"internal_states": [{}]})])
     with pytest.raises(ValueError, match="no data"):
         scrape_acceptance(f"{silent}/server_info")

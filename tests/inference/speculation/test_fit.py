@@ -86,6 +86,22 @@ def test_rows_of_several_models_or_machines_are_warned_of():
     assert not any("hardwares" in warning for warning in warnings)
 
 
+def test_what_a_fit_to_times_does_not_settle_is_said():
+    rows = rows_of(TRUE, top_k=(4,))
+    assert not any(
+        "few" in w or "cost nothing" in w or "verification" in w for w in fit_speculation_model(rows).warnings
+    )
+    bare = [replace(row, t_draft_ms=None) for row in rows if row.batch_size in (1, 16)]
+    warnings = " ".join(fit_speculation_model(bare).warnings)
+    assert "6 times of the target are few" in warnings
+    assert "drafts cost nothing" in warnings
+    plain = [replace(row, t_verify_ms=None) for row in rows]
+    warnings = " ".join(fit_speculation_model(plain, objective="time").warnings)
+    assert "no verification was timed" in warnings
+    with pytest.raises(ValueError, match="target: it has 32 experts, the rows 64"):
+        fit_speculation_model([replace(row, num_experts=64) for row in rows], target=TARGET, hardware=HARDWARE)
+
+
 def test_times_of_one_k_are_enough_for_predictions():
     found = fit_speculation_model(rows_of(TRUE, top_k=(4,)))
     b = np.arange(1, 101)
@@ -235,6 +251,9 @@ def test_rows_are_read_written_and_checked(tmp_path):
         (tmp_path / "bad.jsonl").write_text(text)
         with pytest.raises(ValueError, match=message):
             read_rows(tmp_path / "bad.jsonl")
+    for wrong in ({"gamma": 2.5}, {"batch_size": "4"}, {"top_k": True}):
+        with pytest.raises(ValueError, match=f"{next(iter(wrong))}: expected a (whole )?number"):
+            Row(**{"batch_size": 4} | wrong)
     (tmp_path / "some.csv").write_text("batch_size,gamma,sigma,speedup,t_ar_ms\n1,0,,,2.5\n2,2,0.8,1.5,\n")
     plain, drafted = read_rows(tmp_path / "some.csv")
     assert (plain.speedup, plain.t_ar_ms, drafted.t_ar_ms) == (None, 2.5, None)

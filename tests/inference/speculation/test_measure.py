@@ -70,6 +70,11 @@ def test_generations_become_rows():
         steady_rate(found[2], 9)
 
 
+def test_an_implementation_that_serving_has_not_is_not_timed():
+    with pytest.raises(ValueError, match="batched_mm"):
+        profile_target(tiny.qwen_moe(), [1], [1], context=3, repeats=1, experts="batched_mm")
+
+
 def test_bad_arguments():
     for batches, widths, more in (
         ([0], [1], {}),

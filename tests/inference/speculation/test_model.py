@@ -124,7 +124,7 @@ def test_files_round_trip_and_unknown_fields_are_refused(tmp_path):
     with pytest.raises(FileExistsError):
         hard.save(path)
     record = json.loads(path.read_text())
-    for change in ({"extra": 1}, {"version": 2}):
+    for change in ({"extra": 1}, {"version": 2}, {"bias": "x"}, {"measured_batches": [1]}):
         (tmp_path / "other.json").write_text(json.dumps(record | change))
         with pytest.raises(ValueError, match=r"other\.json"):
             SpeculationModel.load(tmp_path / "other.json")
@@ -147,6 +147,10 @@ def test_extrapolation_is_flagged():
         (lambda: MODEL.speedup(float("nan"), 4, Acceptance.from_rate(0.8)), ValueError, "batch"),
         (lambda: MODEL.speedup(1, -1, Acceptance.from_rate(0.8)), ValueError, "gamma"),
         (lambda: MODEL.speedup(1, 4, 0.8), TypeError, "acceptance"),
+        (lambda: MODEL.speedup(1, 2.5, Acceptance.from_rate(0.8)), ValueError, "whole"),
+        (lambda: MODEL.target_time(4, 0), ValueError, "tokens"),
+        (lambda: MODEL.target_time(4, context=-5), ValueError, "context"),
+        (lambda: replace(MODEL, measured_batches=(1.0,)), ValueError, "measured_batches"),
         (lambda: replace(MODEL, bias=-1.0), ValueError, "bias"),
         (lambda: replace(MODEL, bias=float("nan")), ValueError, "bias"),
         (lambda: replace(MODEL, top_k=65), ValueError, "top_k"),

@@ -1,6 +1,7 @@
 """The schedule is the exhaustive optimum, in the formats that engines read, and says when speculation will not help."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -102,6 +103,28 @@ def test_extrapolation_and_priors_are_said():
     assert "extrapolated above batch 512" in " ".join(recommend_schedule(MIXTURE, ACCEPTANCE, max_batch=600).warnings)
     prior = SpeculationModel(8, 2, 50.0, 1.02, 2.0, 0.05, 0.3, 0.3, 0.1, 0, 0, 0, source="prior, not fitted")
     assert "prior, not fitted" in " ".join(recommend_schedule(prior, ACCEPTANCE, max_batch=8).warnings)
+
+
+def test_the_reason_is_that_of_the_context_asked_for():
+    heavy = replace(MIXTURE, draft_bias=50.0, kv_target=1e-3)
+    at = {context: recommend_schedule(heavy, ACCEPTANCE, max_batch=4, context=context) for context in (0.0, 2000.0)}
+    assert all(schedule.entries == ((1, 4, 0),) for schedule in at.values())
+    assert at[0.0].warnings[0] != at[2000.0].warnings[0]
+
+
+def test_what_a_schedule_takes_for_granted_is_said():
+    said = " ".join(recommend_schedule(MIXTURE, Acceptance.from_survival([0.9, 0.85]), max_batch=64).warnings)
+    assert "acceptance is known up to position 2; up to 7 it is taken to go on falling" in said
+    assert "cost nothing" not in said
+    assert "known up to" not in " ".join(recommend_schedule(MIXTURE, ACCEPTANCE, max_batch=64).warnings)
+    free = replace(MIXTURE, draft_bias=0.0, draft_slope=0.0)
+    assert "drafts cost nothing" in " ".join(recommend_schedule(free, ACCEPTANCE, max_batch=64).warnings)
+
+
+@pytest.mark.parametrize("entries", [(), ((5, 9, 2), (1, 4, 7)), ((1, 3, 1), (5, 9, 2)), ((1, 0, 1),), ((1, 3, -1),)])
+def test_schedules_have_neither_gaps_nor_overlaps(entries):
+    with pytest.raises(ValueError, match="entries: expected"):
+        Schedule(entries)
 
 
 def test_one_sided_is_the_best_of_its_kind():

@@ -71,6 +71,24 @@ def test_experts_without_a_number_for_each_token_are_refused():
         MoEShape.from_config(profiles()["qwen3-30b-a3b"] | {"num_experts_per_tok": 200})
 
 
+def test_experts_that_only_the_class_knows_of_are_refused():
+    fields = {k: v for k, v in profiles()["mixtral-8x7b"].items() if k != "num_local_experts"}
+    with pytest.raises(ValueError, match="its class has 8 experts; none of num_experts, num_local_experts"):
+        MoEShape.from_config(fields)
+
+
+def test_the_number_of_experts_of_a_token_goes_by_many_names():
+    for fields in ({"moe_topk": [8] * 32}, {"num_selected_experts": 8}, {"moe_k": 8}):
+        assert formula.experts_of({"num_experts": 64} | fields) == (64, 8)
+    with pytest.raises(ValueError, match="says how many"):
+        formula.experts_of({"num_experts": 64, "moe_topk": [8, 4]})
+
+
+def test_fields_of_the_wrong_kind_are_named():
+    with pytest.raises(ValueError, match="hidden_size"):
+        MoEShape.from_config(profiles()["mixtral-8x7b"] | {"hidden_size": None})
+
+
 def test_configs_come_as_names_files_folders_mappings_and_objects(tmp_path):
     from transformers import Qwen3MoeConfig
 
@@ -96,10 +114,23 @@ def test_layers_without_experts_are_counted_not_assumed():
 
 
 def test_bytes_follow_quantisation():
-    fields = profiles()["gpt-oss-20b"]
-    assert MoEShape.from_config(fields).expert_weight_bytes == 2
-    mx = MoEShape.from_config(fields | {"quantization_config": {"quant_method": "mxfp4"}})
+    mx = MoEShape.from_config("gpt-oss-20b")  # as it is shipped
     assert (mx.weight_bytes, mx.expert_weight_bytes) == (2, 4.25 / 8)
+    assert MoEShape.from_config(profiles()["gpt-oss-20b"] | {"quantization_config": None}).expert_weight_bytes == 2
+    assert MoEShape.from_config("deepseek-v3").weight_bytes == 1
+    mixtral = profiles()["mixtral-8x7b"]
+    weights = {"group_0": {"weights": {"num_bits": 4}}}
+    for how, size in (
+        ({"quant_method": "fp8"}, 1),
+        ({"quant_method": "awq", "bits": 4}, 0.5),
+        ({"quant_method": "gptq", "bits": 8}, 1),
+        ({"quant_method": "bitsandbytes", "load_in_4bit": True}, 0.5),
+        ({"quant_method": "compressed-tensors", "config_groups": weights}, 0.5),
+    ):
+        shape = MoEShape.from_config(mixtral | {"quantization_config": how}, build=False)
+        assert (shape.weight_bytes, shape.expert_weight_bytes) == (size, size), how
+    with pytest.raises(ValueError, match="'hqq' does not say how many bits"):
+        MoEShape.from_config(mixtral | {"quantization_config": {"quant_method": "hqq"}}, build=False)
     assert MoEShape.from_config("deepseek-v3", weight_bytes=1).dense_bytes == pytest.approx(16.191e9, rel=1e-3)
     assert MoEShape.from_config("qwen2-0.5b").notes[-1].startswith("a dense model")
 
@@ -107,6 +138,14 @@ def test_bytes_follow_quantisation():
 def test_the_cache_of_a_token():
     assert MoEShape.from_config("qwen2-57b-a14b").kv_bytes_per_token == 2 * 28 * 4 * 128 * 2
     assert MoEShape.from_config("deepseek-v3").kv_bytes_per_token == 61 * (512 + 64) * 2
+    base = {"num_hidden_layers": 8, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16}
+    for more, layers in (
+        ({}, 8),
+        ({"full_attention_interval": 4}, 2),  # Qwen3-Next
+        ({"attn_layer_period": 8, "attn_layer_offset": 4}, 1),  # Jamba
+        ({"layer_types": ["linear_attention", "full_attention", "sliding_attention", "mamba"] * 2}, 4),
+    ):
+        assert formula.kv_numbers_per_token(base | more) == 2 * layers * 2 * 16, more
 
 
 def test_hardware_by_name_file_and_measurement(tmp_path):
@@ -148,6 +187,22 @@ def test_the_prior_is_the_roofline_and_says_that_it_is_a_prior():
     tokens = 20_000
     flops = 2 * tokens * (target.dense_params + target.top_k * target.expert_params)
     assert float(model.target_time(tokens)) == pytest.approx(1e3 * flops / (2 * two.flops), rel=1e-3)
+    # Experts of four bits are read faster, and so are bound by computing earlier.
+    narrow = MoEShape.from_config("gpt-oss-20b")
+    small = roofline_model(narrow, None, two)
+    for tokens in (16, 256, 2048):
+        awake = float(small.active_experts(tokens))
+        read = awake * narrow.expert_bytes / (two.bandwidth * 2)
+        multiplied = 2 * tokens * narrow.top_k * narrow.expert_params / (two.flops * 2)
+        parts = small.target_parts(tokens)
+        found = float(parts["expert load"] + parts["expert growth"]) / 1e3
+        assert found == pytest.approx(max(read, multiplied), rel=0.02), tokens
+    # A draft that is a mixture reads the experts that its batch wakes.
+    itself = roofline_model(target, target, Hardware.from_name("h200"))
+    for batch in (1, 16, 64):
+        assert float(itself.draft_time(batch)) == pytest.approx(float(itself.target_time(batch)), rel=1e-6)
+    wide = physical_bounds(target, target, two)["draft_bias"]
+    assert wide[0] < 1e3 * (target.dense_bytes + target.num_experts * target.expert_bytes) / two.bandwidth < wide[1]
     offloaded = roofline_model(target, draft, two, expert_bandwidth=64e9)
     assert offloaded.expert_load == pytest.approx(1e3 * target.expert_bytes / 64e9)
     assert roofline_model(target, None, two).draft_bias == 0

@@ -37,6 +37,10 @@ class Acceptance:
     survival: tuple[float, ...]
     last: float
 
+    def __post_init__(self) -> None:
+        if not all(0 <= chance <= 1 for chance in (*self.survival, self.last)):
+            raise ValueError(f"acceptance: expected probabilities in [0, 1], got {self.survival} and {self.last}")
+
     @classmethod
     def from_rate(cls, alpha: float) -> Acceptance:
         """Take α, the chance of acceptance at every position.
@@ -70,7 +74,8 @@ class Acceptance:
         _length(gamma)
         if not 1 - 1e-9 <= length <= gamma + 1 + 1e-9:
             raise ValueError(f"length: expected tokens a round in [1, gamma+1] = [1, {gamma + 1}], got {length}")
-        return cls.from_rate(_solve_alpha(length, gamma))
+        alpha = _solve_alpha(length, gamma)
+        return cls(tuple(alpha**i for i in range(1, gamma + 1)), alpha)
 
     @classmethod
     def from_engine_rate(cls, rate: float, gamma: int) -> Acceptance:
@@ -128,8 +133,8 @@ class Acceptance:
             ValueError: A draft length is negative.
         """
         lengths = np.asarray(gamma, int)
-        if np.any(lengths < 0):
-            raise ValueError(f"gamma: expected draft lengths of at least 0, got {gamma!r}")
+        if np.any(lengths < 0) or np.any(lengths != np.asarray(gamma)):
+            raise ValueError(f"gamma: expected draft lengths, whole and at least 0, got {gamma!r}")
         sums = np.concatenate(([1.0], 1 + np.cumsum(self.curve(int(lengths.max(initial=0))))))
         return np.asarray(sums[lengths])
 

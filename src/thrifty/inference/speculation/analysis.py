@@ -51,7 +51,7 @@ def regimes(model: SpeculationModel, gamma: int, *, threshold: float = 0.95) -> 
     width = float(model.width(gamma))
     return Regimes(
         saturated=full_activation_tokens(model.num_experts, model.top_k, threshold),
-        experts_bound=model.ridge * model.num_experts / (model.top_k * width),
+        experts_bound=model.experts_ridge * model.num_experts / (model.top_k * width),
         dense_bound=model.ridge / width,
     )
 

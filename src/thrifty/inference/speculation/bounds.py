@@ -41,13 +41,14 @@ def physical_bounds(
     dense = target.dense_bytes / (a_millisecond * hardware.count)
     expert = target.expert_bytes / (a_millisecond * hardware.count)
     small = draft.active_bytes / a_millisecond if draft else 0.0
+    whole = (draft.dense_bytes + draft.num_experts * draft.expert_bytes) / a_millisecond if draft else dense
     reject = max_reject if max_reject is not None else 0.1 * dense
     return {
         "bias": (dense, SLACK * dense),
         "dense_slope": (0.0, np.inf),
         "expert_load": (expert, SLACK * expert),
         "expert_slope": (0.0, np.inf),
-        "draft_bias": (small, SLACK * small) if draft else (0.0, SLACK * dense),
+        "draft_bias": (small, SLACK * whole),
         "draft_slope": (0.0, np.inf),
         "reject_bias": (0.0, reject),
         "reject_slope": (0.0, reject),

@@ -54,6 +54,7 @@ def measure(
     experts: Annotated[str, typer.Option(help="How experts are computed meanwhile.")] = "grouped_mm",
     data: Annotated[Path | None, typer.Option(help="Text to read, in place of random tokens.", exists=True)] = None,
     random: Annotated[bool, typer.Option("--random", help="Random weights: for times.")] = False,
+    compile_draft: Annotated[bool, typer.Option("--compile-draft", help="Compile the draft's steps.")] = False,
     device: Device = "cpu",
     precision: Precision = "bf16",
     threads: Annotated[int | None, typer.Option(help="torch's threads.", min=1)] = None,
@@ -69,7 +70,7 @@ def measure(
     if threads is not None:
         torch.set_num_threads(threads)
     names = " with ".join(Path(name).name for name in (target, draft) if name)
-    where = f"{device}, {precision}, {torch.get_num_threads()} threads, {experts}"
+    where = f"{device}, {precision}, {torch.get_num_threads()} threads, {experts}{', compiled draft' * compile_draft}"
     done = finished_cells(out, model=names, hardware=where)
     todo = {size: [width for width in widths if (size, width, context) not in done] for size in sizes}
     model = load_model(target, precision, device, random=random)
@@ -80,8 +81,9 @@ def measure(
             continue
         typer.echo(f"batch {size}", err=True)
         rows = profile_target(
-            model, [size], missing, context=context, repeats=repeats, draft=small, text=words, experts=experts
-        )
+            model, [size], missing, context=context, repeats=repeats, draft=small, text=words, experts=experts,
+            compile_draft=compile_draft,
+        )  # fmt: skip
         for row in rows:
             if row.verify_tokens in missing:
                 append_row(out, replace(row, model=names, hardware=where))
@@ -156,7 +158,7 @@ def predict(
     as_json: Json = False,
 ) -> None:
     """Predict speed-ups, target efficiency, and where a round's time goes."""
-    found, prior = _model(model, config, draft_config, hardware, gpus)
+    found, prior = _model(model, config, draft_config, hardware, gpus, context)
     acceptance = _acceptance(alpha, sigma, accept_length, accept_rate, at)
     sizes = _numbers(batch, "batch")
     parts = [found.breakdown(size, gamma, acceptance, context=context) for size in sizes]
@@ -176,6 +178,8 @@ def predict(
         table.add_row(f"{size}{mark}", f"{part['speedup']:.2f}", f"{efficiency:.2f}", *shares)
     Console().print(table)
     typer.echo(f"{gamma} draft tokens, {parts[0]['tokens']:.2f} tokens a round; {found.source}")
+    if found.free_drafts:
+        typer.echo("warning: drafts cost nothing in this model: no draft was measured or named", err=True)
     if beyond.any() and not prior:
         typer.echo("* extrapolated: beyond the batch sizes that were measured")
 
@@ -201,7 +205,7 @@ def recommend(
     """Recommend a draft length for every batch size, as vLLM or SGLang reads it; warn where it will not help."""
     from thrifty.inference.speculation import recommend_schedule
 
-    found, _ = _model(model, config, draft_config, hardware, gpus)
+    found, _ = _model(model, config, draft_config, hardware, gpus, context)
     acceptance = _acceptance(alpha, sigma, accept_length, accept_rate, at)
     if format not in ("table", "json", "vllm", "sglang"):
         raise ValueError(f"format: expected table, json, vllm or sglang, got {format!r}")
@@ -257,7 +261,7 @@ def plot(
     from thrifty.inference.speculation.plot import plot_model
     from thrifty.inference.speculation.rows import read_rows
 
-    found, _ = _model(model, config, draft_config, hardware, gpus)
+    found, _ = _model(model, config, draft_config, hardware, gpus, context)
     acceptance = _acceptance(alpha, sigma, accept_length, accept_rate, at)
     points = read_rows(rows) if rows is not None else ()
     lengths = _numbers(gamma, "gamma")
@@ -306,7 +310,7 @@ _SHOWN = {
 
 
 def _model(
-    path: Path | None, config: str | None, draft_config: str | None, hardware: str | None, gpus: int
+    path: Path | None, config: str | None, draft_config: str | None, hardware: str | None, gpus: int, context: float
 ) -> tuple[SpeculationModel, bool]:
     """Return the fitted model, or a prior and that it is one."""
     from thrifty.inference.speculation import Hardware, MoEShape, SpeculationModel, roofline_model
@@ -314,12 +318,18 @@ def _model(
     if path is not None:
         if config or draft_config or hardware:
             raise ValueError("model: expected a fitted model or --config and --hardware, got both")
-        return SpeculationModel.load(path), False
+        found = SpeculationModel.load(path)
+        if context and not found.kv_target:
+            typer.echo("warning: --context changes nothing: the rows of this model had one context, or none", err=True)
+        return found, False
     if not config or not hardware:
         raise ValueError("model: expected a fitted model, or --config and --hardware for a prior")
-    draft = MoEShape.from_config(draft_config) if draft_config else None
+    target, draft = MoEShape.from_config(config), MoEShape.from_config(draft_config) if draft_config else None
+    typer.echo(
+        f"{config}: weights of {target.weight_bytes:g}, experts of {target.expert_weight_bytes:g} bytes", err=True
+    )
     device = Hardware.from_name(hardware, count=gpus)
-    return roofline_model(MoEShape.from_config(config), draft, device), True
+    return roofline_model(target, draft, device), True
 
 
 def _acceptance(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -29,7 +30,7 @@ class GammaController:
         min_switch: Gain for which the length is changed.
         min_gain: Gain over plain decoding for which anything is drafted.
         probe: First and last number of plain rounds between probes.
-        correct: Follow the measured times of verification and drafting by a factor (exponential moving average).
+        correct: Follow what drafting costs beside verification, as measured (exponential moving average).
 
     Raises:
         ValueError: ``max_gamma`` is below 1.
@@ -63,7 +64,7 @@ class GammaController:
         self._probe = probe
         self._survived = np.full(max_gamma, PRIOR[0])
         self._tried = np.full(max_gamma, sum(PRIOR))
-        self._verify = self._draft = 1.0  # measured over predicted
+        self._draft = 1.0  # what drafting costs beside the target, measured over predicted
         self._current: dict[int, int] = {}  # chosen at each batch size
         self._rounds = 0
         self._decided: dict[int, int] = {}
@@ -105,12 +106,11 @@ class GammaController:
         for i in range(min(gamma, self.max_gamma)):  # the chance at a position, given all before
             self._tried[i] += reached[i]
             self._survived[i] += reached[i + 1]
-        if self.correct and verify_ms is not None:
-            predicted = float(self.model.target_time(batch, self.model.width(gamma)))
-            self._verify += 0.1 * (verify_ms / predicted - self._verify) if predicted else 0.0
-        if self.correct and draft_ms is not None and gamma:
-            predicted = gamma * float(self.model.draft_time(batch))
-            self._draft += 0.1 * (draft_ms / predicted - self._draft) if predicted else 0.0
+        if self.correct and verify_ms and draft_ms and gamma:
+            # A common factor of all times changes no choice: only their ratio counts.
+            predicted = gamma * self.model.draft_time(batch) / self.model.target_time(batch, self.model.width(gamma))
+            if predicted:
+                self._draft += 0.1 * (draft_ms / verify_ms / float(predicted) - self._draft)
         if gamma == 0:
             self._plain += 1
         elif self._probing:
@@ -126,13 +126,9 @@ class GammaController:
     def _decide(self, batch: int) -> None:
         """Choose the best length for a batch size; stay with the present one unless the gain is worth a change."""
         lengths = np.arange(self.max_gamma + 1)
-        ratio = self._verify  # a common factor changes nothing: only the draft's cost relative to the target's counts
-        table = goodput(self.model, np.array([batch]), lengths, self.acceptance())
-        if self.correct and self._draft != ratio:
-            tokens = self.acceptance().expected_tokens(lengths)
-            drafting = lengths * float(self.model.draft_time(batch)) * self._draft
-            spent = self.model.round_time(batch, lengths) - lengths * float(self.model.draft_time(batch))
-            table = (tokens / (spent * ratio + drafting))[:, None]
+        names = ("draft_bias", "draft_slope", "draft_load", "kv_draft")
+        model = replace(self.model, **{name: getattr(self.model, name) * self._draft for name in names})
+        table = goodput(model, np.array([batch]), lengths, self.acceptance())
         best = int(best_gammas(table, min_gain=self.min_gain)[0])
         now = self._current.get(batch)
         if now is None or table[best, 0] > (1 + self.min_switch) * table[now, 0] or (best == 0 and now > 0):

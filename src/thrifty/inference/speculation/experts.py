@@ -42,7 +42,9 @@ def pinned_experts(model: Any, implementation: str | None = "grouped_mm") -> Ite
         yield
         return
     if implementation == "grouped_mm" and model.dtype == torch.float64:
-        raise ValueError("experts: grouped_mm has no kernel for float64; expected experts=None or 'eager' there")
+        raise ValueError(
+            "experts: grouped_mm has no kernel for float64; expected 'eager', or None for a model that is set to it"
+        )
     before = model.get_experts_implementation()
     if "batched_mm" in before.values():
         _log.warning(

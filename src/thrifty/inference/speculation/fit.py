@@ -150,6 +150,8 @@ def fit_speculation_model(
     Source: arXiv 2505.19645, Algorithm 1 and appendix C; the objective of times is ours.
     """
     warnings = _check(rows)
+    if target is not None and target.num_experts != rows[0].num_experts:
+        raise ValueError(f"target: it has {target.num_experts} experts, the rows {rows[0].num_experts}")
     verified = sum(row.t_verify_ms is not None for row in rows)
     chosen = objective if objective != "auto" else "time" if verified >= 4 else "speedup"
     if chosen not in ("time", "speedup"):
@@ -168,6 +170,7 @@ def fit_speculation_model(
         by_times = _by_times(rows, limits, max_ridge, target, hardware, verify_width)
         found, residuals, jacobian = dict(by_times.coefficients), by_times.residuals, by_times.jacobian
         names = by_times.names
+        warnings += _gaps(rows)
     else:
         if len(rows) < 10:
             raise ValueError(f"rows: speed-ups need at least 10 rows, got {len(rows)}; add rows, or times in them")
@@ -250,6 +253,20 @@ def _check(rows: Sequence[Row]) -> list[str]:
         warnings.append(f"no batch size was measured from {', '.join(gaps)}: the fit can go wrong between")
     if len({row.top_k for row in rows}) == 1 and experts[0] > 1:
         warnings.append(f"one K was measured ({rows[0].top_k}): predictions for another are extrapolation")
+    return warnings
+
+
+def _gaps(rows: Sequence[Row]) -> list[str]:
+    """Return what rows do not settle of a fit to times."""
+    verified = sum(row.t_verify_ms is not None for row in rows)
+    count = verified + len({(row.batch_size, row.top_k, row.context) for row in rows if row.t_ar_ms is not None})
+    warnings = []
+    if count < 12:
+        warnings.append(f"{count} times of the target are few for six coefficients: about 20 are enough")
+    if not verified:
+        warnings.append("no verification was timed: what more tokens of a request cost is taken from batches alone")
+    if all(row.t_draft_ms is None for row in rows):
+        warnings.append("no draft step was timed: drafts cost nothing in this model")
     return warnings
 
 

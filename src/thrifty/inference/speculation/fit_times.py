@@ -134,7 +134,8 @@ def fit_times(
         return _residuals(times, found, x[-2] * scale[-2], x[-1] * scale[-1])
 
     inside = np.clip(start, low + 1e-12 * scale, np.where(np.isfinite(high), high, start))
-    polished = least_squares(residuals, inside / scale, bounds=(low / scale, high / scale), x_scale="jac")
+    limits = low / scale, high / scale
+    polished = least_squares(residuals, np.clip(inside / scale, *limits), bounds=limits, x_scale="jac")
     names += ["ridge", "growth"]
     found = dict.fromkeys((*FORWARD, *DRAFT), 0.0) | _reject(times, bounds)
     found |= zip(names, (float(value) for value in polished.x * scale), strict=True)

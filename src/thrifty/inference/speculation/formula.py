@@ -9,7 +9,10 @@ from typing import Any
 Fields = Mapping[str, Any]
 
 EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts", "num_routed_experts")
-TOP_K = ("num_experts_per_tok", "num_experts_per_token", "moe_top_k", "top_k_experts", "moe_k")
+TOP_K = (
+    "num_experts_per_tok", "num_experts_per_token", "moe_top_k", "moe_topk", "top_k_experts", "moe_k",
+    "num_selected_experts",
+)  # fmt: skip
 EXPERT_WIDTH = ("moe_intermediate_size", "expert_intermediate_size", "moe_ffn_hidden_size")
 
 
@@ -72,10 +75,12 @@ def counts(fields: Fields) -> Counts:
 def kv_numbers_per_token(fields: Fields) -> float:
     """Return the numbers that a token leaves in the cache: grouped heads, or the latent of MLA as engines keep it.
 
+    Layers with a window are counted as if they saw everything; layers without attention of that kind leave none.
+
     Raises:
         ValueError: A field is missing; the message names it.
     """
-    layers = _need(fields, "num_hidden_layers")
+    layers = _attention_layers(fields)
     if fields.get("kv_lora_rank"):
         return float(layers * (fields["kv_lora_rank"] + _need(fields, "qk_rope_head_dim")))
     return float(2 * layers * _kv_heads(fields) * _head_dim(fields))
@@ -90,6 +95,16 @@ def _attention(fields: Fields, hidden: int) -> int:
         return int(query + hidden * (rank + rope) + rank + rank * heads * (nope + value) + heads * value * hidden)
     head, kv = _head_dim(fields), _kv_heads(fields)
     return int(2 * hidden * heads * head + 2 * hidden * kv * head)
+
+
+def _attention_layers(fields: Fields) -> int:
+    """Return how many layers keep keys and values: not those of linear attention or of a state space."""
+    layers = _need(fields, "num_hidden_layers")
+    if kinds := fields.get("layer_types") or fields.get("layers_block_type"):
+        return sum("attention" in kind and not kind.startswith("linear") for kind in kinds)
+    if period := fields.get("attn_layer_period"):
+        return len(range(int(fields.get("attn_layer_offset") or 0), layers, int(period)))
+    return layers // int(fields.get("full_attention_interval") or 1)
 
 
 def _is_moe(fields: Fields, layer: int) -> bool:
@@ -114,7 +129,14 @@ def _head_dim(fields: Fields) -> int:
 
 
 def _first(fields: Fields, names: tuple[str, ...]) -> int | None:
-    return next((fields[name] for name in names if isinstance(fields.get(name), int)), None)
+    """Return the first field that is a number, or a list of the same one for every layer."""
+    for name in names:
+        value = fields.get(name)
+        if isinstance(value, list) and len(set(value)) == 1:
+            value = value[0]
+        if isinstance(value, int):
+            return value
+    return None
 
 
 def _need(fields: Fields, name: str) -> int:

@@ -39,6 +39,10 @@ TIMES = (
 )  # fmt: skip
 
 
+#: Those that scale with time and are no part of the paper's model.
+_MORE_TIMES = ("kv_target", "kv_draft", "draft_load")
+
+
 @dataclass(frozen=True)
 class SpeculationModel:
     """The cost model of one target and draft on one machine.
@@ -56,6 +60,10 @@ class SpeculationModel:
         draft_slope: ms a token of a draft step beyond the ridge.
         reject_bias: ms of a rejection.
         reject_slope: ms of a rejection for each request.
+        expert_ridge: The ridge of experts whose weights are stored otherwise (``None``: the same).
+        draft_experts: Routed experts of a layer of the draft (1: dense).
+        draft_top_k: Routed experts of a token of the draft.
+        draft_load: ms for each of the draft's experts that is awake.
         verify_width: Tokens of a request that are verified: ``"gamma+1"`` (engines) or ``"gamma"`` (the paper).
         kv_target: ms for each request and token of its context, of the target.
         kv_draft: The same of the draft.
@@ -88,6 +96,10 @@ class SpeculationModel:
     draft_slope: float
     reject_bias: float
     reject_slope: float
+    expert_ridge: float | None = None
+    draft_experts: int = 1
+    draft_top_k: int = 1
+    draft_load: float = 0.0
     verify_width: VerifyWidth = "gamma+1"
     kv_target: float = 0.0
     kv_draft: float = 0.0
@@ -98,12 +110,16 @@ class SpeculationModel:
 
     def __post_init__(self) -> None:
         check_experts(self.num_experts, self.top_k)
+        check_experts(self.draft_experts, self.draft_top_k)
         if self.verify_width not in ("gamma+1", "gamma"):
             raise ValueError(f"verify_width: expected 'gamma+1' or 'gamma', got {self.verify_width!r}")
-        for name in (*TIMES, "kv_target", "kv_draft"):
+        for name in (*TIMES, *_MORE_TIMES):
             if not (math.isfinite(getattr(self, name)) and getattr(self, name) >= 0):
                 raise ValueError(f"{name}: expected milliseconds of at least 0, got {getattr(self, name)}")
-        scaled_roofline(0.0, self.ridge, self.growth)  # refuses a ridge or a growth that cannot be
+        if self.measured_batches is not None and len(self.measured_batches) != 2:
+            raise ValueError(f"measured_batches: expected the smallest and the largest, got {self.measured_batches}")
+        for ridge in (self.ridge, self.experts_ridge):
+            scaled_roofline(0.0, ridge, self.growth)  # refuses a ridge or a growth that cannot be
 
     @classmethod
     def from_paper(
@@ -125,6 +141,11 @@ class SpeculationModel:
             "draft_bias": self.draft_bias, "draft_k": self.draft_slope / scale, "reject_bias": self.reject_bias,
             "reject_k": self.reject_slope, "ridge": self.ridge, "growth": self.growth,
         }  # fmt: skip
+
+    @property
+    def experts_ridge(self) -> float:
+        """The ridge of the experts."""
+        return self.ridge if self.expert_ridge is None else self.expert_ridge
 
     # Times -----------------------------------------------------------------------------------------------------------
 
@@ -159,6 +180,8 @@ class SpeculationModel:
     ) -> dict[str, Floats]:
         """Return ms of one forward pass of the target by cause, which add up to :meth:`target_time`."""
         b = _batches(batch)
+        if not np.all(np.asarray(tokens) > 0) or context < 0:
+            raise ValueError(f"tokens and context: expected more than 0 and at least 0, got {tokens!r} and {context!r}")
         t, k = np.multiply(b, tokens), self.top_k if top_k is None else top_k
         awake = self.active_experts(b, tokens, top_k=top_k)
         seen = np.divide(np.multiply(t, k), awake)
@@ -166,7 +189,7 @@ class SpeculationModel:
             "bias": np.full(np.shape(awake), self.bias),
             "dense": np.asarray(self.dense_slope * scaled_roofline(t, self.ridge, self.growth)),
             "expert load": self.expert_load * awake,
-            "expert growth": np.asarray(self.expert_slope * scaled_roofline(seen, self.ridge, self.growth)),
+            "expert growth": np.asarray(self.expert_slope * scaled_roofline(seen, self.experts_ridge, self.growth)),
             "cache": np.asarray(self.kv_target * b * context + 0.0 * awake),
         }
 
@@ -174,7 +197,13 @@ class SpeculationModel:
         """Return ms of one draft step for ``batch`` requests."""
         b = _batches(batch)
         growth = self.draft_slope * scaled_roofline(b, self.ridge, self.growth)
-        return np.asarray(self.draft_bias + growth + self.kv_draft * b * context)
+        load = self.draft_load * expected_active_experts(b, self.draft_experts, self.draft_top_k)
+        return np.asarray(self.draft_bias + growth + load + self.kv_draft * b * context)
+
+    @property
+    def free_drafts(self) -> bool:
+        """Whether drafting costs nothing here, as where no draft was named or measured."""
+        return self.draft_bias == self.draft_slope == self.draft_load == 0
 
     def reject_time(self, batch: ArrayLike) -> Floats:
         """Return ms of the acceptance test for ``batch`` requests."""
@@ -275,8 +304,7 @@ class SpeculationModel:
 
     def scaled(self, factor: float) -> SpeculationModel:
         """Return the model with every time multiplied: all speed-ups stay."""
-        names = (*TIMES, "kv_target", "kv_draft")
-        return replace(self, **{name: getattr(self, name) * factor for name in names})
+        return replace(self, **{name: getattr(self, name) * factor for name in (*TIMES, *_MORE_TIMES)})
 
     def expert_parallel(self, degree: int) -> SpeculationModel:
         """Return the model with its experts spread over so many devices, which load them at once (k₂ / degree)."""
@@ -293,9 +321,13 @@ class SpeculationModel:
         """Read a model that :meth:`save` wrote.
 
         Raises:
-            ValueError: It is something else, of another version, or has a field that is unknown or missing.
+            ValueError: It is something else, of another version, or has a field that is unknown, missing or impossible.
         """
-        return cls(**read_model(path, cls))
+        fields = read_model(path, cls)
+        try:
+            return cls(**fields)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"{path}: {error}") from None
 
 
 def _batches(batch: ArrayLike) -> Floats:

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from thrifty.inference.speculation.decode.accept import accept_greedy
 from thrifty.inference.speculation.decode.cache import check_cacheable
-from thrifty.inference.speculation.decode.forward import Reader
+from thrifty.inference.speculation.decode.forward import Reader, Step, compiled
 from thrifty.inference.speculation.experts import counted_experts, expert_modules, pinned_experts
 from thrifty.inference.speculation.formula import experts_of
 from thrifty.inference.speculation.rows import Row
@@ -75,6 +75,7 @@ class Passes:
         text: Tokens to read; ``None``: random ones.
         experts: How experts are computed meanwhile.
         seed: Of random tokens.
+        compile_draft: Compile the draft's steps.
 
     Raises:
         ValueError: A size is below 1, the text is too short, or the model cannot be rolled back.
@@ -92,9 +93,14 @@ class Passes:
         text: Int[Tensor, " tokens"] | None = None,
         experts: str | None = "grouped_mm",
         seed: int = 0,
+        compile_draft: bool = False,
     ) -> None:
         if min([*batch_sizes, *tokens]) < 1 or context < 0:
             raise ValueError("batch_sizes and tokens: expected at least 1 (context: at least 0)")
+        if experts == "batched_mm":
+            raise ValueError(
+                "experts: batched_mm copies every token's experts, which no serving does; expected grouped_mm"
+            )
         check_cacheable(model)
         _warn(model)
         self.model, self.draft, self.experts = model, draft if draft is not None else model, experts
@@ -131,7 +137,7 @@ class Passes:
                     logits = torch.randn(batch, width, vocabulary, device=device, dtype=model.dtype)
                     self.cells["reject", batch, width] = _Cell([_rejection(logits)])
                 if draft is not None:
-                    small = _primed(draft, draws[0], context, need)
+                    small = _primed(draft, draws[0], context, need, compiled(draft) if compile_draft else None)
                     # A pass of the target in between: its weights drive the draft's out of the processor's caches.
                     between = self.cells["target", batch, 1].calls[0]
                     self.cells["draft", batch, 1] = _Cell(_drafting(small, draws, context), STEPS, between)
@@ -182,6 +188,7 @@ def profile_target(
     text: Int[Tensor, " tokens"] | None = None,
     experts: str | None = "grouped_mm",
     seed: int = 0,
+    compile_draft: bool = False,
     progress: Callable[[int, int], object] | None = None,
 ) -> list[Row]:
     """Time one pass of the target, over batch sizes and tokens of a request, and a step of the draft if there is one.
@@ -197,6 +204,7 @@ def profile_target(
             text does and so overstate the experts that wake.
         experts: How experts are computed meanwhile.
         seed: Of random tokens.
+        compile_draft: Compile the draft's steps.
         progress: Told (done, total) repeats.
 
     Returns:
@@ -207,7 +215,10 @@ def profile_target(
     """
     if repeats < 1:
         raise ValueError(f"repeats: expected at least 1, got {repeats}")
-    passes = Passes(model, batch_sizes, tokens, context=context, draft=draft, text=text, experts=experts, seed=seed)
+    passes = Passes(
+        model, batch_sizes, tokens, context=context, draft=draft, text=text, experts=experts, seed=seed,
+        compile_draft=compile_draft,
+    )  # fmt: skip
     for repeat in range(repeats):
         passes.sample()
         if progress is not None:
@@ -215,9 +226,9 @@ def profile_target(
     return passes.rows()
 
 
-def _primed(model: Any, ids: Tensor, context: int, capacity: int) -> Reader:
+def _primed(model: Any, ids: Tensor, context: int, capacity: int, step: Step | None = None) -> Reader:
     """Return a reader whose cache holds the context of every row."""
-    reader = Reader(model, capacity)
+    reader = Reader(model, capacity, step)
     if context:
         places = torch.arange(context, device=ids.device).expand(len(ids), context)
         reader.read(ids[:, :context], places, context, keep=1, together=0)

@@ -12,7 +12,6 @@ from thrifty.inference.speculation.model import SpeculationModel, VerifyWidth
 from thrifty.inference.speculation.shapes import MoEShape
 
 PRIOR = "prior, not fitted"
-FREE = "drafts at no cost, since no draft was named"
 
 
 def roofline_model(
@@ -53,12 +52,16 @@ def roofline_model(
         dense_slope=2 * target.dense_params / rate,
         expert_load=target.expert_bytes / expert_rate,
         expert_slope=2 * routed / rate,
-        draft_bias=draft.active_bytes / (hardware.bandwidth / 1e3) if draft else 0.0,
-        draft_slope=2 * draft.dense_params / (hardware.flops / 1e3) if draft else 0.0,
+        draft_bias=draft.dense_bytes / (hardware.bandwidth / 1e3) if draft else 0.0,
+        draft_slope=2 * draft.active_params / (hardware.flops / 1e3) if draft else 0.0,
         reject_bias=0.0,
         reject_slope=0.0,
+        expert_ridge=rate / expert_rate * target.expert_weight_bytes / 2,
+        draft_experts=draft.num_experts if draft else 1,
+        draft_top_k=draft.top_k if draft else 1,
+        draft_load=draft.expert_bytes / (hardware.bandwidth / 1e3) if draft else 0.0,
         verify_width=verify_width,
         kv_target=target.kv_bytes_per_token / bandwidth,
         kv_draft=draft.kv_bytes_per_token / (hardware.bandwidth / 1e3) if draft else 0.0,
-        source=PRIOR if draft else f"{PRIOR}; {FREE}",
+        source=PRIOR,
     )

@@ -11,9 +11,14 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from thrifty._common.checks import is_number
 from thrifty._common.tables import read_table
 
 _log = logging.getLogger(__name__)
+
+_LINES = frozenset({".jsonl", ".ndjson"})
+_WHOLE = frozenset({"gamma", "num_experts", "top_k", "verify_tokens", "repeats"})
+_TEXT = frozenset({"model", "hardware"})
 
 
 @dataclass(frozen=True)
@@ -62,11 +67,14 @@ class Row:
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
-            if value is None or isinstance(value, str):
+            if value is None or field.name in _TEXT:
                 continue
             low = 0.0 if field.name not in {"batch_size", "num_experts", "top_k", "verify_tokens", "repeats"} else 1.0
-            if not math.isfinite(value) or value < low:
-                raise ValueError(f"{field.name}: expected a number of at least {low:g}, got {value}")
+            whole = field.name in _WHOLE
+            if not is_number(value) or not math.isfinite(value) or value < low or (whole and value != int(value)):
+                raise ValueError(
+                    f"{field.name}: expected a {'whole ' * whole}number of at least {low:g}, got {value!r}"
+                )
         for name in ("speedup", "t_ar_ms", "t_verify_ms", "t_draft_ms"):
             if getattr(self, name) == 0:
                 raise ValueError(f"{name}: expected a number above 0, got 0")
@@ -85,8 +93,6 @@ class Row:
 
 
 NAMES = tuple(field.name for field in fields(Row))
-_LINES = frozenset({".jsonl", ".ndjson"})
-_WHOLE = frozenset({"gamma", "num_experts", "top_k", "verify_tokens", "repeats"})
 
 
 def read_rows(path: str | os.PathLike[str]) -> list[Row]:
@@ -195,7 +201,7 @@ def _row(record: dict[str, Any], where: str) -> Row:
     for name, value in record.items():
         if value is None:
             continue
-        if name in {"model", "hardware"}:
+        if name in _TEXT:
             values[name] = str(value)
             continue
         try:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +31,9 @@ class Schedule:
         gains: Predicted speed-up over plain decoding at each batch size from 1 on.
         warnings: What the reader should know: why it is off, where it is extrapolated.
 
+    Raises:
+        ValueError: The entries leave a gap, overlap, or do not begin at 1.
+
     Example:
         >>> Schedule(((1, 3, 0), (4, 64, 4), (65, 128, 2)), (1.0,) * 128).to_vllm()
         {'num_speculative_tokens': 4, 'num_speculative_tokens_per_batch_size': [[1, 3, 0], [4, 64, 4], [65, 128, 2]]}
@@ -38,6 +42,16 @@ class Schedule:
     entries: tuple[tuple[int, int, int], ...]
     gains: tuple[float, ...] = ()
     warnings: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        ends = [0, *(last for _, last, _ in self.entries)]
+        starts = [first - 1 for first, _, _ in self.entries]
+        if not starts or starts != ends[:-1] or any(a >= b for a, b in pairwise(ends)):
+            raise ValueError(
+                f"entries: expected (first, last, gamma) from batch 1 on, without gaps, got {self.entries}"
+            )
+        if any(gamma < 0 for _, _, gamma in self.entries):
+            raise ValueError(f"entries: expected draft lengths of at least 0, got {self.entries}")
 
     def gamma(self, batch: int) -> int:
         """Return the draft length for a batch size; beyond the last entry, its."""
@@ -159,8 +173,14 @@ def recommend_schedule(
     warnings = []
     if (chosen == 0).any():
         off = [f"{first} to {last}" for first, last, gamma in entries if gamma == 0]
-        why = why_not(model, int(batches[chosen == 0][0]), acceptance)
+        why = why_not(model, int(batches[chosen == 0][0]), acceptance, context=context)
         warnings.append(f"off at batch {', '.join(off)}, where less than {min_gain:.0%} is gained: {why}")
+    if model.free_drafts:
+        warnings.append("drafts cost nothing in this model: no draft was measured or named")
+    if known := len(acceptance.survival):
+        longest = max(gamma for _, _, gamma in entries)
+        if longest > known:
+            warnings.append(f"acceptance is known up to position {known}; up to {longest} it is taken to go on falling")
     if model.measured_batches is not None and max_batch > model.measured_batches[1]:
         warnings.append(f"extrapolated above batch {model.measured_batches[1]:g}, the largest that was measured")
     if model.measured_batches is None:
@@ -168,11 +188,14 @@ def recommend_schedule(
     return Schedule(entries, tuple(float(gain) for gain in gains), tuple(warnings))
 
 
-def why_not(model: SpeculationModel, batch: int, acceptance: Acceptance, *, gamma: int = 1) -> str:
+def why_not(
+    model: SpeculationModel, batch: int, acceptance: Acceptance, *, gamma: int = 1, context: float = 0.0
+) -> str:
     """Say where a round's time goes that its tokens do not pay for, at the shortest draft."""
-    plain = float(model.target_time(batch))
-    verify = float(model.target_time(batch, model.width(gamma))) / plain
-    draft, reject = gamma * float(model.draft_time(batch)) / plain, float(model.reject_time(batch)) / plain
+    plain = float(model.target_time(batch, context=context))
+    verify = float(model.target_time(batch, model.width(gamma), context=context)) / plain
+    draft = gamma * float(model.draft_time(batch, context=context)) / plain
+    reject = float(model.reject_time(batch)) / plain
     tokens = float(acceptance.expected_tokens(gamma))
     spent = f"verifying {verify:.2f}, drafting {draft:.2f}, rejecting {reject:.2f}"
     return (

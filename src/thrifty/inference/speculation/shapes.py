@@ -68,6 +68,11 @@ class MoEShape:
         return self.expert_params * self.expert_weight_bytes
 
     @property
+    def active_params(self) -> int:
+        """Parameters that a token is multiplied with."""
+        return self.dense_params + self.top_k * self.expert_params
+
+    @property
     def active_bytes(self) -> float:
         """Bytes that one token alone makes a step read."""
         return self.dense_bytes + self.top_k * self.expert_bytes
@@ -95,9 +100,10 @@ class MoEShape:
         """
         name, fields = read_config(config)
         text = fields.get("text_config") or fields
-        quantised = (fields.get("quantization_config") or {}).get("quant_method")
-        wide = weight_bytes if weight_bytes is not None else {"fp8": 1.0}.get(str(quantised), 2.0)
-        narrow = expert_bytes if expert_bytes is not None else MXFP4_BYTES if quantised == "mxfp4" else wide
+        how = fields.get("quantization_config") or {}
+        mxfp4 = how.get("quant_method") == "mxfp4"
+        wide = weight_bytes if weight_bytes is not None else 2.0 if mxfp4 else _bits(how) / 8
+        narrow = expert_bytes if expert_bytes is not None else MXFP4_BYTES if mxfp4 else wide
         if isinstance(config, str) and name in profiles():
             counts = formula.Counts(**_tables()["counts"][name])
         else:
@@ -109,6 +115,28 @@ class MoEShape:
             name, counts.num_experts, counts.top_k, counts.moe_layers, counts.total, counts.expert, counts.dense,
             wide, narrow, formula.kv_numbers_per_token(text) * 2.0, notes,
         )  # fmt: skip
+
+
+def _bits(quantisation: Mapping[str, Any]) -> float:
+    """Return the bits of a weight that a config's ``quantization_config`` speaks of; 16 where there is none.
+
+    Raises:
+        ValueError: It does not say how many.
+    """
+    groups = quantisation.get("config_groups") or {}
+    said = {
+        "fp8": 8 * (quantisation.get("quant_method") == "fp8"),
+        "8": 8 * bool(quantisation.get("load_in_8bit")),
+        "4": 4 * bool(quantisation.get("load_in_4bit")),
+        "bits": quantisation.get("bits") or quantisation.get("w_bit"),
+        "groups": max((group["weights"]["num_bits"] for group in groups.values() if group.get("weights")), default=0),
+    }
+    if found := next((bits for bits in said.values() if bits), None):
+        return float(found)
+    if quantisation:
+        method = quantisation.get("quant_method")
+        raise ValueError(f"quantization_config: {method!r} does not say how many bits a weight has; give weight_bytes")
+    return 16.0
 
 
 def profiles() -> dict[str, dict[str, Any]]:
@@ -157,6 +185,7 @@ def _counted(fields: Mapping[str, Any]) -> formula.Counts | None:
     formula.experts_of(fields.get("text_config") or fields)  # names what is missing before a default stands in for it
     try:
         import torch
+        from huggingface_hub.errors import StrictDataclassError
         from transformers import AutoConfig, AutoModelForCausalLM
     except ImportError:
         return None
@@ -166,7 +195,12 @@ def _counted(fields: Mapping[str, Any]) -> formula.Counts | None:
         config = AutoConfig.for_model(str(kind), **rest)
         with torch.device("meta"):
             model = AutoModelForCausalLM.from_config(config)  # type: ignore[no-untyped-call]
-    except (ValueError, KeyError, AttributeError):  # not a class that transformers has for causal language models
+    except (
+        ValueError,
+        KeyError,
+        AttributeError,
+        StrictDataclassError,
+    ):  # not a class that transformers has for causal language models
         return None
     routed, layers, experts = 0, 0, 1
     for module in model.modules():
@@ -174,12 +208,14 @@ def _counted(fields: Mapping[str, Any]) -> formula.Counts | None:
         if type(module).__name__.endswith("Experts") and weights:
             routed += sum(p.numel() for p in module.parameters())
             experts, layers = weights[0].shape[0], layers + 1
-    if not layers and formula.experts_of(fields.get("text_config") or fields)[0] > 1:
+    named, top_k = formula.experts_of(fields.get("text_config") or fields)
+    if not layers and named > 1:
         return None  # experts that are stored in some other way
+    if layers and named != experts:
+        raise ValueError(f"config: its class has {experts} experts; none of {', '.join(formula.EXPERTS)} says so")
     total = sum(p.numel() for p in model.parameters())
     embedding = model.get_input_embeddings().weight
     head = model.get_output_embeddings()
     tied = head is not None and head.weight is embedding
     dense = total - routed - (0 if tied else embedding.numel())
-    top_k = formula.experts_of(fields.get("text_config") or fields)[1] if layers else 1
     return formula.Counts(experts, top_k, layers, total, routed // experts if layers else 0, dense)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from thrifty.inference.speculation.decode.accept import accept_greedy, accept_sampled
-from thrifty.inference.speculation.decode.forward import Reader, window
+from thrifty.inference.speculation.decode.forward import Reader, Step, window
 
 
 class Batch:
@@ -30,6 +30,7 @@ class Batch:
         longest: Draft tokens of the longest draft.
         probabilities: From logits to what is sampled from; ``None`` decodes greedily.
         generator: Draws.
+        step: The draft's compiled pass, if it is compiled.
 
     Raises:
         ValueError: A prompt is padded elsewhere than on the left.
@@ -45,6 +46,7 @@ class Batch:
         longest: int,
         probabilities: Callable[[Tensor], Tensor] | None,
         generator: torch.Generator | None,
+        step: Step | None = None,
     ) -> None:
         self.device = input_ids.device
         # No token that counts is read at a later place than this. What is drafted beyond stays at the last one: models
@@ -57,7 +59,7 @@ class Batch:
         # Tokens that each model has read: all of the target's but the last, the draft may lag behind.
         self.known = np.zeros(len(input_ids), np.int64)
         self.read = np.zeros(len(input_ids), np.int64)
-        self.target, self.draft = Reader(target, self.last + 1), Reader(draft, self.last + 1)
+        self.target, self.draft = Reader(target, self.last + 1), Reader(draft, self.last + 1, step)
         self.probabilities, self.generator = probabilities, generator
         # A token stands at its position: prompts move to the left end.
         shift = input_ids.shape[1] - self.length

@@ -45,6 +45,11 @@ class SlotCache(Cache):
         """
         self.positions, self.width, self.together = positions, width, together
 
+    @property
+    def filled(self) -> bool:
+        """Whether anything was ever read."""
+        return self.slots[-1].is_initialized
+
     def keep(self, rows: Int[Tensor, " kept"]) -> None:
         """Drop all other rows."""
         for layer in self.slots:
@@ -68,8 +73,14 @@ class _SlotLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]
             batch, heads, _, size = like.shape
             return like.new_zeros(batch, heads, self._cache.capacity, size)
 
-        self.keys, self.values = buffer(key_states), buffer(value_states)
+        self._hold(buffer(key_states), buffer(value_states))
         self.is_initialized = True
+
+    def _hold(self, keys: Tensor, values: Tensor) -> None:
+        """Keep buffers, at addresses that a CUDA graph may rely on."""
+        for tensor in (keys, values):
+            torch._dynamo.mark_static_address(tensor)
+        self.keys, self.values = keys, values
 
     def update(self, key_states: Tensor, value_states: Tensor, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
         """Write a pass's keys and values at its positions; return every slot that a query may see."""
@@ -90,7 +101,7 @@ class _SlotLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]
     def keep(self, rows: Tensor) -> None:
         """Drop all other rows."""
         if self.keys is not None and self.values is not None:
-            self.keys, self.values = self.keys[rows], self.values[rows]
+            self._hold(self.keys[rows], self.values[rows])
 
     def get_seq_length(self) -> int:
         """Return the slots that were filled before the present pass."""

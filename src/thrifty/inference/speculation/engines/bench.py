@@ -37,7 +37,7 @@ def read_vllm_bench(
     Raises:
         ValueError: A field is missing, a result has no plain partner, or nothing was drafted.
     """
-    return _paired([(str(path), _object(path)) for path in paths], num_experts, top_k, metric)
+    return _paired([(str(path), _object(Path(path).read_text(), path)) for path in paths], num_experts, top_k, metric)
 
 
 def read_sglang_bench(
@@ -60,7 +60,7 @@ def read_sglang_bench(
         for number, line in enumerate(Path(path).read_text().splitlines(), start=1):
             if not line.strip():
                 continue
-            record = json.loads(line)
+            record = _object(line, f"{path}, line {number}")
             if record.get("accept_length"):
                 record |= {"spec_decode_acceptance_length": record["accept_length"], "gamma": gamma}
             records.append((f"{path}, line {number}", record))
@@ -161,11 +161,11 @@ def _number(record: dict[str, Any], name: str, where: str) -> float:
     return float(value)
 
 
-def _object(path: str | Path) -> dict[str, Any]:
+def _object(text: str, where: str | Path) -> dict[str, Any]:
     try:
-        record = json.loads(Path(path).read_text())
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path}: expected JSON ({error})") from None
+        record = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{where}: expected JSON ({error})") from None
     if not isinstance(record, dict):
-        raise ValueError(f"{path}: expected an object, got {type(record).__name__}")
+        raise ValueError(f"{where}: expected an object, got {type(record).__name__}")
     return record

@@ -7,20 +7,25 @@ import re
 from thrifty.inference.speculation.acceptance import Acceptance
 
 _LINE = re.compile(
-    r"SpecDecoding metrics:.*?(?:Mean acceptance length:\s*(?P<length>[\d.]+)).*?"
-    r"Per-position acceptance rate:\s*(?P<rates>[\d.,\s]+)"
+    r"SpecDecoding metrics:.*?Mean acceptance length:.*?(?:Drafted: *(?P<drafted>[\d.]+) *tokens.*?)?"
+    r"Per-position acceptance rate: *(?P<rates>[\d., ]+)"
 )
 
 
 def acceptance_of_log(text: str) -> Acceptance:
     """Average the lines "SpecDecoding metrics: Mean acceptance length: ..., Per-position acceptance rate: ...".
 
+    Lines that tell their drafted tokens weigh as much.
+
     Raises:
         ValueError: There is no such line.
     """
-    found = [[float(x) for x in m["rates"].replace(",", " ").split()] for m in _LINE.finditer(text)]
-    if not found:
+    found, weights = [], []
+    for line in _LINE.finditer(text):
+        found.append([float(x) for x in line["rates"].replace(",", " ").split()])
+        weights.append(float(line["drafted"] or 1) / len(found[-1]))  # rounds, where they are told
+    if not found or not sum(weights):
         raise ValueError("log: no data: there is no line 'SpecDecoding metrics: ... Per-position acceptance rate: ...'")
     width = min(len(rates) for rates in found)
-    means = [sum(rates[i] for rates in found) / len(found) for i in range(width)]
+    means = [sum(w * rates[i] for w, rates in zip(weights, found, strict=True)) / sum(weights) for i in range(width)]
     return Acceptance.from_survival(means)
