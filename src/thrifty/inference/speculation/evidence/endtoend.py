@@ -28,7 +28,7 @@ GAMMAS, LOSSLESS = (0, 1, 4, 6), 24
 #: Cells that are timed to fit the models whose predictions are tested: 16 for each of two K.
 CELLS, WIDTHS = (1, 4, 16, 64), (1, 2, 4, 7)
 #: Turns that passes and generations take, one behind the other.
-TURNS = 5
+TURNS = 4
 
 
 def show_lossless(ctx: Context, evidence: Evidence) -> list[float]:
@@ -62,7 +62,7 @@ def show_accounting(ctx: Context, evidence: Evidence, differing: list[float]) ->
     """Compare a round's wall clock with equation 4, whose parts are timed separately."""
     target, draft = calibrated_pair(8, OFTEN, seed=ctx.seed)
     batches = (1, 8, 32) if ctx.full else (8,)
-    turns = 3 * TURNS if ctx.full else TURNS
+    turns = 2 * TURNS if ctx.full else TURNS
     errors = []
     for batch in batches:
         found = ctx.once(f"accounting at batch {batch}", ctx.seed, lambda b=batch: _account(target, draft, b, turns))
