@@ -8,11 +8,12 @@ from thrifty._common.ledger import Resource
 from thrifty.advise import device, optimizer
 from thrifty.advise.account import MEMORY
 from thrifty.advise.evidence import memory
-from thrifty.advise.evidence.families import configuration
+from thrifty.advise.evidence.families import configuration, model
+from thrifty.advise.job import Training
 from thrifty.advise.model import read_decoder
 from thrifty.advise.reach import deepest, longest, widest
 from thrifty.advise.rehearsal import rehearse
-from thrifty.advise.training import Training, account
+from thrifty.advise.training import account
 
 
 @pytest.mark.parametrize(
@@ -42,12 +43,12 @@ def test_layers_that_were_not_rehearsed_are_added():
     config = configuration("llama")
     config.num_hidden_layers = 5
     for mode, length in (("none", 256), ("checkpoint", 256), ("checkpoint", 2048)):  # each full at another moment
-        measured, predicted = memory.backward(config, mode, length, "float32")
+        measured, predicted = memory.backward(model(config, "float32"), config, mode, length, "float32")
         assert predicted == pytest.approx(measured, rel=0.02), (mode, length)
 
 
 def job(**changes):
-    given = {"length": 256, "dtype": "float32", "anchor": 256, **changes}
+    given = {"length": 256, "dtype": "float32", **changes}
     return Training(read_decoder(configuration("llama")), device("a100"), optimizer("adamw"), **given)
 
 

@@ -20,6 +20,7 @@ class Resource(StrEnum):
     OPTIMIZER_STATE = "optimizer state"
     ACTIVATIONS = "activations"
     KV_CACHE = "KV cache"
+    HOST = "host memory"
     DATA = "stored data"
     TRANSFER = "transferred"
     EXAMPLES = "labelled examples"
@@ -83,12 +84,14 @@ class LedgerDelta:
         applies: Whether the method fits the workload at all.
         preconditions: What must be true for the numbers to hold, or why the method does not apply.
         price: What is paid in return, in words.
+        code: The line that switches it on for this workload; empty: the one of the method's card.
     """
 
     entries: tuple[Entry, ...] = ()
     applies: bool = True
     preconditions: tuple[str, ...] = ()
     price: tuple[str, ...] = ()
+    code: str = ""
 
     def total(self, resource: Resource) -> float:
         """Return the sum over the entries of one resource, in its unit."""
@@ -102,6 +105,7 @@ class LedgerDelta:
             applies=self.applies and other.applies,
             preconditions=self.preconditions + other.preconditions,
             price=self.price + other.price,
+            code="; ".join(code for code in (self.code, other.code) if code),
         )
 
     @classmethod
@@ -148,7 +152,31 @@ class Workload:
     ``images``          that pass through the model, each ``image_size`` pixels wide
     ``bytes_a_number``  of what is stored: 4 in float32, 2 in bfloat16
     ``optimizer``       in use now; so ``rnn`` and ``selection``, by name
+    ``devices``         that share the model
+    ``clients``         of a round of a federation; ``sent_bytes`` that each sends and receives
     ==================  =====================================================================
+
+    The adviser, which reads a model's configuration, tells of a training step what shapes say:
+
+    ======================  =================================================================
+    ``layer_parameters``    weights of a layer, all experts counted
+    ``matrix_numbers``      rows times columns, summed over the weights of the layers
+    ``matrix_sides``        rows plus columns, likewise
+    ``matrix_state``        bytes that the optimizer in use keeps of them on one device
+    ``other_numbers``       of weights that are none of these; ``other_state`` likewise
+    ``trained``             share of the weights whose gradients pile up on a device in a step
+    ``tied``                1: the head has the embedding's weights
+    ``kv_share``            keys' width over ``hidden``; ``query_share`` that of queries
+    ``adapter_rank``        of what is trained in place of the weights (0: the weights)
+    ``layer_token_bytes``   of a layer's graph, while it is differentiated, a token
+    ``layer_pair_bytes``    likewise, a pair of tokens: attention that stores its scores
+    ``step_bytes``          that a step holds at its peak, beside weights and state
+    ``gradient_bytes``      of these, gradients that came in the course of the step
+    ``floor_bytes``         held at moments that no pass is in: the optimizer's, generation's
+    ``fused_head``          1: logits are never there for all tokens
+    ``offloaded_inputs``    1: layers' inputs wait in the host's memory
+    ``context_parallel``    devices that share one sequence
+    ======================  =================================================================
 
     A setting of a method's own (``rank``, ``depth``, ``keep``) has the name that the method gives it.
 

@@ -1,7 +1,8 @@
 """Profiles by name: one table of devices for every method and the adviser; one's own are JSON files of the same fields.
 
 Devices are described by ``tflops`` and ``tflops32`` (dense 16- and 32-bit TFLOP/s), ``tb_per_s`` (of their memory),
-``gib`` (of memory that a program can have) and ``link_gb_per_s`` (sent to neighbours), as their makers state them.
+``gib`` (of memory that a program can have), ``link_gb_per_s`` (sent to neighbours) and ``host_gb_per_s`` (sent to the
+host; it need not be given), as their makers state them.
 """
 
 from __future__ import annotations

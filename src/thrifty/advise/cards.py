@@ -12,20 +12,30 @@ from thrifty.bench.registry import Method
 _BAD = ("falls short", "cheaper but worse")
 
 
-def switch_on(method: Method) -> str:
-    """Return the first statement of the card that calls one of the method's exported names, or how it is imported.
+def switch_on(method: Method, code: str = "") -> str:
+    """Return the line that switches a method on, with its import.
+
+    Args:
+        method: The method.
+        code: What its predictor says of this workload; empty: the first call of the card to an exported name.
 
     Example:
         >>> from thrifty.bench import registry
-        >>> switch_on(registry.get("streambp"))
-        'enable_streambp(model, layer_chunk_size=16)'
+        >>> switch_on(registry.get("streambp"), "enable_streambp(model)")
+        'from thrifty import enable_streambp; enable_streambp(model)'
     """
+    code = code or _example(method)
+    names = [name for name in method.exports if re.search(rf"\b{name}\(", code)]
+    return f"from thrifty import {', '.join(names)}; {code}" if names else code
+
+
+def _example(method: Method) -> str:
     text = _card(method)
     for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
         for node in ast.walk(ast.parse(block)):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in method.exports:
                 return " ".join(ast.unparse(node).split())
-    return f"from thrifty import {', '.join(method.exports)}"
+    return f"import {method.package}"
 
 
 def risk(method: Method) -> tuple[str, ...]:

@@ -52,16 +52,29 @@ def train(
     accumulated: Annotated[
         bool, typer.Option("--accumulated", help="Gradients are accumulated over several batches.")
     ] = False,
+    fused_head: Annotated[
+        bool, typer.Option("--fused-head", help="The loss is computed a few tokens at a time, as by TRL or Liger.")
+    ] = False,
+    offload: Annotated[
+        str, typer.Option("--offload", help="To the host: checkpoints, optimizer, weights; several with commas.")
+    ] = "",
+    context_parallel: Annotated[
+        int, typer.Option("--context-parallel", help="Of the GPUs, how many share a sequence.", min=1)
+    ] = 1,
+    generated: Annotated[
+        int | None, typer.Option("--generated", help="GRPO: tokens of an answer; half of the sequence unless said.")
+    ] = None,
     profiles: Profiles = None,
     as_json: Json = False,
 ) -> None:
     """Training a language model: thrifty advise train --model DIR --seq-len 32768 --gpu h100-80gb."""
-    from thrifty.advise.advice import advise_training
+    from thrifty.advise.tuning import advise_training
 
     found = advise_training(
         model, device=gpu, optimizer=optimizer, length=seq_len, batch=batch, dtype=dtype, gpus=gpus,
-        objective=objective, lora_rank=_rank(lora), checkpointing=checkpointing, rank=rank,
-        accumulated=accumulated, profiles=profiles,
+        context_parallel=context_parallel, objective=objective, lora_rank=_rank(lora), checkpointing=checkpointing,
+        fused_head=fused_head, offload=[each.strip() for each in offload.split(",") if each.strip()], rank=rank,
+        accumulated=accumulated, generated=generated, profiles=profiles,
     )  # fmt: skip
     _print(found, as_json)
 
@@ -107,7 +120,7 @@ def data(
     as_json: Json = False,
 ) -> None:
     """Choosing what to fine-tune on: thrifty advise data --model DIR --pool 200000 --selected 10000."""
-    from thrifty.advise.advice import advise_data
+    from thrifty.advise.selecting import advise_data
 
     found = advise_data(
         model, pool=pool, selected=selected, tokens=tokens, epochs=epochs, device=gpu, selection=selection,
@@ -150,9 +163,30 @@ def decide(
     as_json: Json = False,
 ) -> None:
     """Decisions from a table: thrifty advise decide --rows 5000 --features 30 --queries 1000."""
-    from thrifty.advise.advice import advise_decisions
+    from thrifty.advise.deciding import advise_decisions
 
     _print(advise_decisions(rows=rows, features=features, queries=queries, depth=depth), as_json)
+
+
+@app.command()
+def sequence(
+    length: Annotated[int, typer.Option("--length", help="Steps of a sequence.", min=1)],
+    state: Annotated[int, typer.Option("--state", help="Channels of the recurrent layer.", min=1)],
+    inputs: Annotated[int, typer.Option("--inputs", help="Channels that it reads; 0: as many.", min=0)] = 0,
+    batch: Annotated[int, typer.Option("--batch", help="Sequences a step.", min=1)] = 1,
+    layers: Annotated[int, typer.Option("--layers", help="Of them, stacked.", min=1)] = 1,
+    rnn: Annotated[str, typer.Option("--rnn", help="gru or lstm.")] = "gru",
+    gpu: Gpu = "h100-80gb",
+    profiles: Profiles = None,
+    as_json: Json = False,
+) -> None:
+    """Training a recurrent layer: thrifty advise sequence --length 17984 --state 64 --batch 32 --layers 6."""
+    from thrifty.advise.recurrent import advise_sequences
+
+    found = advise_sequences(
+        length=length, state=state, inputs=inputs, batch=batch, layers=layers, rnn=rnn, device=gpu, profiles=profiles
+    )
+    _print(found, as_json)
 
 
 def _rank(lora: str) -> int:

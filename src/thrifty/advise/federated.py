@@ -9,11 +9,12 @@ from typing import Any
 from thrifty._common.checks import number, whole
 from thrifty._common.ledger import Resource, Workload
 from thrifty.advise.account import Account, Part
-from thrifty.advise.advice import Advice, described, training_job
+from thrifty.advise.advice import Advice
 from thrifty.advise.facts import workload
 from thrifty.advise.offers import offers, pairs
 from thrifty.advise.reach import reaches
 from thrifty.advise.training import account
+from thrifty.advise.tuning import described, training_job
 
 
 def advise_federated(
@@ -26,7 +27,7 @@ def advise_federated(
         clients: That take part in a round.
         steps: Updates that a client makes in a round.
         uplink: Mbit/s that a client sends and receives.
-        **settings: Of the training on a client, as in :func:`thrifty.advise.advise_training`.
+        **settings: Of the training on a client, as in :func:`thrifty.advise.training_job`.
 
     Returns:
         The ledger of one client and round (FLOPs of all steps), the offers, the pairs and the reach.

@@ -8,6 +8,8 @@ from pathlib import Path
 
 from thrifty._common.profiles import devices, look_up, number, read_table
 
+#: GB/s of 16 lanes of PCIe 4, one way: of a device whose profile does not say.
+PCIE = 32.0
 #: Parts of a weight's shape that an optimizer's state may be counted in.
 SIZES = ("mn", "mr", "nr", "m", "n")
 
@@ -22,6 +24,7 @@ class Device:
         flops: FLOP/s of matrix products by dtype.
         bandwidth: Bytes/s of its memory.
         link: Bytes/s that it sends to its neighbours.
+        host_link: Bytes/s that it sends to the host.
     """
 
     name: str
@@ -29,6 +32,7 @@ class Device:
     flops: Mapping[str, float]
     bandwidth: float
     link: float
+    host_link: float
 
 
 @dataclass(frozen=True)
@@ -74,7 +78,9 @@ def device(name: str, folder: str | Path | None = None) -> Device:
     found, entry = look_up("device", name, devices(), folder)
     needed = ("gib", "tflops", "tflops32", "tb_per_s", "link_gb_per_s")
     gib, wide, full, speed, link = (number(found, entry, field) for field in needed)
-    return Device(found, gib * 2**30, {"bfloat16": wide * 1e12, "float32": full * 1e12}, speed * 1e12, link * 1e9)
+    host = number(found, {"host_gb_per_s": PCIE, **entry}, "host_gb_per_s")
+    rates = {"bfloat16": wide * 1e12, "float32": full * 1e12}
+    return Device(found, gib * 2**30, rates, speed * 1e12, link * 1e9, host * 1e9)
 
 
 def optimizer(name: str, folder: str | Path | None = None) -> Optimizer:

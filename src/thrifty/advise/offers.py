@@ -114,5 +114,5 @@ def _offer(method: Method, workload: Workload, now: Account) -> Offer:
         saving(now, delta),
         delta.price,
         cards.risk(method),
-        cards.switch_on(method),
+        cards.switch_on(method, delta.code),
     )

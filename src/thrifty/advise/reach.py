@@ -8,8 +8,9 @@ from itertools import combinations
 
 from thrifty._common.ledger import LedgerDelta
 from thrifty.advise.facts import workload
+from thrifty.advise.job import Training
 from thrifty.advise.offers import Offer, delta_of
-from thrifty.advise.training import Training, account
+from thrifty.advise.training import account
 from thrifty.bench import registry
 
 
@@ -48,25 +49,31 @@ def _reach(job: Training, name: str, methods: Sequence[str]) -> Reach:
 
 def longest(job: Training, fits: Callable[[Training], bool]) -> int:
     """Return the largest sequence that fits (0: none)."""
-    return _largest(lambda n: fits(replace(job, length=n)), 1 << 24)
+    share = job.generated / job.length
+    return _largest(lambda n: fits(replace(job, length=n, generated=int(share * n))), job.length, 1 << 24)
 
 
 def widest(job: Training, fits: Callable[[Training], bool]) -> int:
     """Return the largest batch that fits (0: none)."""
-    return _largest(lambda n: fits(replace(job, batch=n)), 1 << 16)
+    return _largest(lambda n: fits(replace(job, batch=n)), job.batch, 1 << 16)
 
 
 def deepest(job: Training, fits: Callable[[Training], bool]) -> int:
     """Return the weights of the deepest model of this width that fits (0: none)."""
-    layers = _largest(lambda n: fits(replace(job, layers=n)), 1 << 12)
+    layers = _largest(lambda n: fits(replace(job, layers=n)), job.depth, 1 << 12)
     return round(replace(job, layers=layers).parameters) if layers else 0
 
 
-def _largest(fits: Callable[[int], bool], ceiling: int) -> int:
-    """Bisect; what fits is assumed to shrink as the number grows."""
-    low, high = 0, 1
-    while high < ceiling and fits(high):
-        low, high = high, 2 * high
+def _largest(fits: Callable[[int], bool], start: int, ceiling: int) -> int:
+    """Double or halve from the start, then bisect; what fits is assumed to shrink as the number grows."""
+    low, high = 0, start
+    if fits(start):
+        while high < ceiling and fits(high):
+            low, high = high, 2 * high
+    else:
+        while high > 1 and not fits(high // 2):
+            high //= 2
+        low = high // 2
     while high - low > max(1, low // 500):
         middle = (low + high) // 2
         low, high = (middle, high) if fits(middle) else (low, middle)

@@ -92,24 +92,27 @@ def _ledger(now: Account) -> Table:
     return table
 
 
-def _bars(advice: Advice) -> Table:
+def before_and_after(advice: Advice) -> dict[str, dict[Resource, float]]:
+    """Return the bytes of each kind now, with each method that changes them, and with the best pair."""
     now = advice.account
     before = {resource: now.total(resource) for resource in MEMORY}
-    rows = {"now": before}
-    for offer in advice.offers:
-        if offer.applies and offer.memory != now.memory:
-            rows[offer.method] = {r: before[r] + offer.delta.total(r) for r in MEMORY}
-    for offer in advice.pairs[:1]:
-        if offer.memory != now.memory:
-            rows[offer.method] = {r: before[r] + offer.delta.total(r) for r in MEMORY}
+    changing = [offer for offer in (*advice.offers, *advice.pairs[:1]) if offer.applies and offer.memory != now.memory]
+    return {"now": before} | {
+        offer.method: {resource: before[resource] + offer.delta.total(resource) for resource in MEMORY}
+        for offer in changing
+    }
+
+
+def _bars(advice: Advice) -> Table:
+    now, rows = advice.account, before_and_after(advice)
     scale = max([now.capacity, *(sum(max(0.0, x) for x in row.values()) for row in rows.values())])
     table = Table(box=None, pad_edge=False, show_header=False)
     for name, row in rows.items():
         table.add_row(name, _gib(sum(row.values())), bar(row, scale))
     if now.capacity:
         table.add_row("device", _gib(now.capacity), Text("─" * round(_WIDTH * now.capacity / scale)))
-    legend = ", ".join(f"{resource.value[0]} {resource}" for resource in MEMORY if before[resource])
-    table.caption = legend
+    used = [resource for resource in MEMORY if any(row[resource] for row in rows.values())]
+    table.caption = ", ".join(f"{resource.value[0]} {resource}" for resource in used)
     return table
 
 

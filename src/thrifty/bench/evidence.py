@@ -28,7 +28,7 @@ class Plot:
     """A picture for the report, as data (``thrifty.bench.plots`` draws it)."""
 
     title: str
-    kind: Literal["bar", "line", "scatter"]
+    kind: Literal["bar", "stack", "line", "scatter"]
     x_label: str
     y_label: str
     series: tuple[Series, ...]
@@ -106,7 +106,7 @@ class Evidence:
         y_label: str,
         points: Mapping[str, tuple[Iterable[Any], Iterable[Any]]],
         *,
-        kind: Literal["bar", "line", "scatter"] = "line",
+        kind: Literal["bar", "stack", "line", "scatter"] = "line",
         log_x: bool = False,
         log_y: bool = False,
     ) -> None:

@@ -23,6 +23,8 @@ COLOURS = ("#3182bd", "#d55e00", "#009e73", "#b8649c", "#a6761d", "#7f7f7f")
 _MARKERS = "osD^vP"
 _LINES = ("-", "--", ":", "-.")
 _HATCHES = ("", "///", "...", "xxx")
+#: Kinds of plots whose contenders are bars: beside each other, or one on the other.
+_BARS = ("bar", "stack")
 
 _INK = "#010203"  # drawn with, then replaced by the colour of the page's text
 _STYLE = {
@@ -70,7 +72,7 @@ def draw(plot: Mapping[str, Any], *, name: str = "") -> str:
     with matplotlib.rc_context(_STYLE | {"svg.hashsalt": salt}):
         figure = figures.Figure(figsize=(_WIDTH, _height(plot)), layout="constrained")
         axes = figure.add_subplot()
-        (_bars if plot["kind"] == "bar" else _points)(axes, plot)
+        (_bars if plot["kind"] in _BARS else _points)(axes, plot)
         _legend(figure, axes)
         picture = io.StringIO()
         figure.savefig(picture, format="svg", transparent=True, metadata={"Date": None})
@@ -81,9 +83,10 @@ def _height(plot: Mapping[str, Any]) -> float:
     """Return inches: the axes keep their size however long the legend is."""
     labels = [series["label"] for series in plot["series"]]
     legend = 0.2 * math.ceil(len(labels) / _across(labels)) if len(labels) > 1 else 0.0
-    if plot["kind"] != "bar":
+    if plot["kind"] not in _BARS:
         return 2.9 + legend
-    return 0.75 + legend + 0.21 * len(_categories(plot)) * (len(labels) + 0.6)
+    beside = 1 if plot["kind"] == "stack" else len(labels)
+    return 0.75 + legend + 0.21 * len(_categories(plot)) * (beside + 0.6)
 
 
 def _across(labels: Sequence[str]) -> int:
@@ -124,13 +127,16 @@ def _points(axes: Any, plot: Mapping[str, Any]) -> None:
 def _bars(axes: Any, plot: Mapping[str, Any]) -> None:
     """Draw bars that lie, so that names of any length are read without turning one's head."""
     places = {category: place for place, category in enumerate(_categories(plot))}
-    thickness = 0.8 / max(1, len(plot["series"]))
+    stacked = plot["kind"] == "stack"
+    thickness = 0.8 / (1 if stacked else max(1, len(plot["series"])))
+    ends = dict.fromkeys(places, 0.0)
     for place, series in enumerate(plot["series"]):
         turn, colour = divmod(place, len(COLOURS))
         bars = axes.barh(
-            [places[x] - 0.4 + (place + 0.5) * thickness for x in series["x"]],
+            [places[x] - 0.4 + (0.5 if stacked else place + 0.5) * thickness for x in series["x"]],
             series["y"],
             0.9 * thickness,
+            left=[ends[x] for x in series["x"]] if stacked else None,
             color=COLOURS[colour],
             edgecolor=_INK if turn else "none",
             hatch=_HATCHES[turn % len(_HATCHES)],
@@ -138,7 +144,13 @@ def _bars(axes: Any, plot: Mapping[str, Any]) -> None:
             log=_logarithmic(plot, "y"),
             label=series["label"],
         )
-        axes.bar_label(bars, [number(y) for y in series["y"]], padding=3, fontsize=9)
+        for x, y in zip(series["x"], series["y"], strict=True):
+            ends[x] += y
+        if not stacked:
+            axes.bar_label(bars, [number(y) for y in series["y"]], padding=3, fontsize=9)
+    if stacked:
+        for x, end in ends.items():
+            axes.annotate(number(end), (end, places[x]), (3, 0), textcoords="offset points", va="center", fontsize=9)
     axes.set_yticks(range(len(places)), [x if isinstance(x, str) else number(x) for x in places])
     axes.invert_yaxis()
     axes.set_ylabel(plot["x_label"])

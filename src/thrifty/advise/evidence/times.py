@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import copy
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from thrifty.advise.evidence.families import model
 from thrifty.advise.hardware import Device, optimizer
+from thrifty.advise.job import Training
 from thrifty.advise.model import read_decoder
-from thrifty.advise.training import Training, account
+from thrifty.advise.training import account
 from thrifty.bench.context import Context
 
 #: (layers, hidden, tokens, checkpointing) of the timed steps.
@@ -30,7 +32,7 @@ def here(ctx: Context) -> Device:
     """Return this machine as a device, from the ceilings measured in this run."""
     rate = ctx.ceilings["flops"].median * 1e9
     return Device(
-        "this machine", 2.0**34, {"float32": rate, "bfloat16": rate}, ctx.ceilings["bandwidth"].median * 1e9, 1e9
+        "this machine", 2.0**34, {"float32": rate, "bfloat16": rate}, ctx.ceilings["bandwidth"].median * 1e9, 1e9, 1e9
     )
 
 
@@ -46,8 +48,6 @@ def configuration(layers: int, hidden: int) -> Any:
 
 def step(layers: int, hidden: int, tokens: int, checkpointing: bool, *, streamed: bool = False) -> Callable[[], None]:
     """Return a training step (forward, backward, AdamW) to be timed."""
-    import torch
-
     from thrifty.training.streambp import enable_streambp
 
     config = configuration(layers, hidden)
@@ -57,8 +57,15 @@ def step(layers: int, hidden: int, tokens: int, checkpointing: bool, *, streamed
         enable_streambp(made, check=False)
     elif checkpointing:
         made.activation_checkpointing_enable({"use_reentrant": False})
+    return trained(made, tokens)
+
+
+def trained(made: Any, tokens: int) -> Callable[[], None]:
+    """Return a training step of a model as it is."""
+    import torch
+
     adamw = torch.optim.AdamW(made.parameters(), lr=1e-4, foreach=False)
-    ids = torch.randint(3, 2048, (1, tokens), generator=torch.Generator().manual_seed(0))
+    ids = _ids(tokens)
 
     def run() -> None:
         made(input_ids=ids, labels=ids, use_cache=False).loss.backward()
@@ -68,25 +75,28 @@ def step(layers: int, hidden: int, tokens: int, checkpointing: bool, *, streamed
     return run
 
 
-def predicted(place: Device, layers: int, hidden: int, tokens: int, checkpointing: bool) -> float:
+def predicted(place: Device, config: Any, tokens: int, checkpointing: bool) -> float:
     """Return the seconds that the adviser's roofline gives for such a step."""
     job = Training(
-        read_decoder(configuration(layers, hidden)), place, optimizer("adamw"), tokens, dtype="float32",
-        checkpointing=checkpointing,
-    )  # fmt: skip
+        read_decoder(config), place, optimizer("adamw"), tokens, dtype="float32", checkpointing=checkpointing
+    )
     return account(job).time
 
 
 def decode(layers: int, hidden: int, context: int) -> Callable[[], None]:
     """Return a decoding step over a cache of ``context`` tokens."""
-    import torch
-
     config = configuration(layers, hidden)
     config._attn_implementation = "sdpa"
-    made = model(config, "float32").eval()
-    ids = torch.randint(3, 2048, (1, context), generator=torch.Generator().manual_seed(0))
+    return decoding(model(config, "float32"), context)
+
+
+def decoding(made: Any, context: int) -> Callable[[], None]:
+    """Return a decoding step of a model."""
+    import torch
+
+    ids = _ids(context)
     with torch.inference_mode():
-        cache = made(input_ids=ids, use_cache=True).past_key_values
+        cache = made.eval()(input_ids=ids, use_cache=True).past_key_values
 
     def run() -> None:
         with torch.inference_mode():
@@ -96,8 +106,25 @@ def decode(layers: int, hidden: int, context: int) -> Callable[[], None]:
     return run
 
 
-def predicted_decode(place: Device, layers: int, hidden: int, context: int) -> float:
+def predicted_decode(place: Device, config: Any, context: int) -> float:
     """Return the seconds of such a step: bytes read over bandwidth."""
-    shape = read_decoder(configuration(layers, hidden)).shape
+    shape = read_decoder(config).shape
     weights = 4.0 * (shape.dense_params + shape.expert_params)
     return (weights + context * 2 * shape.kv_bytes_per_token) / place.bandwidth
+
+
+def smollm2(place: Device) -> Iterator[tuple[str, Callable[[], None], float]]:
+    """Yield (name, call, predicted seconds) of a decoding and a training step of SmolLM2-135M-Instruct."""
+    from thrifty.bench.data import smollm2 as carried
+
+    made, _ = carried.load()
+    yield "decoding, SmolLM2-135M, 512 tokens", decoding(made, 512), predicted_decode(place, made.config, 512)
+    made = copy.deepcopy(made).train()
+    made.activation_checkpointing_enable({"use_reentrant": False})
+    yield "a step of SmolLM2-135M, 256 tokens", trained(made, 256), predicted(place, made.config, 256, True)
+
+
+def _ids(tokens: int) -> Any:
+    import torch
+
+    return torch.randint(3, 2048, (1, tokens), generator=torch.Generator().manual_seed(0))
