@@ -102,18 +102,19 @@ def join(name: str = "auto") -> str:
     return device
 
 
-def training_arguments(out: Path, *, precision: str, save_every: int, **more: Any) -> Any:
+def training_arguments(out: Path, *, precision: str, save_every: int, kind: Any = None, **more: Any) -> Any:
     """Return ``TrainingArguments`` as our commands share them: quiet, on an accelerator where there is one.
 
     Args:
         out: Folder of the run; the last two checkpoints are kept.
         precision: One of :data:`PRECISIONS`.
         save_every: Steps between checkpoints.
+        kind: A class that inherits from ``TrainingArguments`` (TRL's configurations), to have one of it.
         **more: The command's own.
     """
     one_of("precision", precision, PRECISIONS)
     cpu = device_of() == "cpu"
-    return require("transformers", extra="llm").TrainingArguments(
+    return (kind or require("transformers", extra="llm").TrainingArguments)(
         str(out), bf16=precision == "bf16", save_steps=save_every, save_total_limit=2, report_to="none",
         disable_tqdm=True, use_cpu=cpu, dataloader_pin_memory=not cpu,
         ddp_backend="gloo" if cpu and world()[1] > 1 else None, **more,

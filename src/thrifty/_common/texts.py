@@ -1,4 +1,4 @@
-"""Text for language models: documents from files, and blocks of tokens cut out of them.
+"""Text for language models: documents and rows from files, and blocks of tokens cut out of documents.
 
 A line of a JSONL file is a document; any other file is one document.
 """
@@ -64,6 +64,30 @@ def documents(paths: Path | Sequence[Path], field: str = "text") -> Iterator[str
                 yield str(text)
     if not found:
         raise ValueError(f"data: expected text, got none in {paths}")
+
+
+def read_rows(path: Path) -> list[dict[str, Any]]:
+    """Read a JSONL file: one object a line; blank lines are skipped.
+
+    Raises:
+        ValueError: A line is no JSON object, or the file has none.
+        OSError: It cannot be read.
+    """
+    rows = []
+    with path.open(encoding="utf-8") as file:
+        for number, line in enumerate(file, start=1):
+            if not line.strip():
+                continue
+            try:
+                row = json.loads(line)
+            except json.JSONDecodeError as error:
+                raise ValueError(f"{path}, line {number}: expected a JSON object: {error}") from error
+            if not isinstance(row, dict):
+                raise ValueError(f"{path}, line {number}: expected a JSON object, got {type(row).__name__}")
+            rows.append(row)
+    if not rows:
+        raise ValueError(f"{path}: expected at least one line, got none")
+    return rows
 
 
 def blocks(tokenizer: Any, texts: Iterable[str], length: int) -> Iterator[list[int]]:

@@ -9,6 +9,7 @@ from datasets import Dataset
 from influence_ground import llama, pool, stepped
 from transformers import Trainer, TrainingArguments
 
+from thrifty._common.texts import read_rows
 from thrifty.data.influence import (
     Checkpoint,
     InfluenceDistillation,
@@ -25,7 +26,7 @@ from thrifty.data.influence import (
 )
 from thrifty.data.influence.results import SelectionResult
 from thrifty.data.influence.rivals import example_losses
-from thrifty.data.influence.texts import read_rows, tokenize_examples
+from thrifty.data.influence.texts import tokenize_examples
 
 ROWS, TARGET = pool(20), pool(3, seed=5)
 

@@ -81,9 +81,9 @@ def select(
     if out.is_dir() or not place.is_dir() or not os.access(place, os.W_OK):
         raise OSError(f"--out: {out} cannot be written: expected the path of a file, in a folder that may be written")
     one_of("--method", method, METHODS)
+    from thrifty._common.texts import read_rows
     from thrifty.data.influence.embeddings import JVPEmbedding
     from thrifty.data.influence.job import Job, say, summary
-    from thrifty.data.influence.texts import read_rows
 
     rows, aims = read_rows(data), read_rows(target)
     if k > len(rows):
@@ -145,9 +145,9 @@ def check(
     as_json: Json = False,
 ) -> None:
     """Say whether propagated scores can be trusted on this pool, and what a selection would cost."""
+    from thrifty._common.texts import read_rows
     from thrifty.data.influence.embeddings import JVPEmbedding
     from thrifty.data.influence.job import Job
-    from thrifty.data.influence.texts import read_rows
 
     job = Job(model, read_rows(data), read_rows(target), length, batch, seed, device)
     cost = job.announce(num_landmarks + num_check, num_blocks, num_tangents, "forward_ad", 32768, "influence")

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Any
 
 
@@ -45,30 +42,6 @@ def tokenize_examples(rows: Iterable[Mapping[str, Any]], tokenizer: Any, *, max_
         table = table.remove_columns(name) if name in table.column_names else table
         table = table.add_column(name, [row[name] for row in made])
     return table
-
-
-def read_rows(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
-    """Read a JSONL file: one object a line; blank lines are skipped.
-
-    Raises:
-        ValueError: A line is no JSON object, or the file has none.
-        OSError: It cannot be read.
-    """
-    rows = []
-    with Path(path).open(encoding="utf-8") as file:
-        for number, line in enumerate(file, start=1):
-            if not line.strip():
-                continue
-            try:
-                row = json.loads(line)
-            except json.JSONDecodeError as error:
-                raise ValueError(f"{path}, line {number}: expected a JSON object: {error}") from error
-            if not isinstance(row, dict):
-                raise ValueError(f"{path}, line {number}: expected a JSON object, got {type(row).__name__}")
-            rows.append(row)
-    if not rows:
-        raise ValueError(f"{path}: expected at least one line, got none")
-    return rows
 
 
 def _one(index: int, row: Mapping[str, Any], tokenizer: Any, max_length: int) -> dict[str, Any]:

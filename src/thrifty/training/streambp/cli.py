@@ -98,13 +98,31 @@ def plan(
 @app.command()
 def train(
     model: Annotated[Path, typer.Argument(help="Folder of a local model with its tokenizer.")],
-    data: Annotated[Path, typer.Option(help="A .jsonl or text file, or a folder of texts.", exists=True)],
+    data: Annotated[
+        Path, typer.Option(help="Texts (.jsonl, a text file, a folder), or the .jsonl of --objective.", exists=True)
+    ],
     out: Annotated[Path, typer.Option(help="Where checkpoints and the model go; a run there goes on.")],
-    length: Length,
+    length: Annotated[
+        int, typer.Option(help="Tokens: of a sequence; of prompt and answer (dpo) or answer (grpo), at most.", min=2)
+    ],
+    objective: Annotated[
+        str,
+        typer.Option(
+            help="**sft**: texts. **dpo**: prompt, chosen, rejected. **grpo**: prompt, and what --reward takes."
+        ),
+    ] = "sft",
     steps: Annotated[int, typer.Option(help="Optimiser steps in all.", min=1)] = 100,
     lr: Annotated[float, typer.Option(help="Learning rate of AdamW.")] = 2e-5,
     batch: Annotated[int, typer.Option(help="Sequences that a process handles at once.", min=1)] = 1,
     accumulate: Annotated[int, typer.Option(help="Steps whose gradients are added up.", min=1)] = 1,
+    beta: Annotated[
+        float | None,
+        typer.Option(help="dpo, grpo: weight of the distance to the model as it was; none: TRL's.", min=0.0),
+    ] = None,
+    generations: Annotated[int, typer.Option(help="grpo: answers to a prompt.", min=2)] = 8,
+    reward: Annotated[
+        str | None, typer.Option(help="grpo: a reward function as TRL takes it, by import path (my_rewards.short).")
+    ] = None,
     layer_chunk: LayerChunk = "auto",
     head_chunk: HeadChunk = "auto",
     budget_gib: Annotated[float | None, Budget] = None,
@@ -115,11 +133,14 @@ def train(
     fsdp: Annotated[bool, typer.Option("--fsdp", help="Under torchrun, shard weights and optimiser (FSDP2).")] = False,
     seed: Seed = 0,
 ) -> None:
-    """Fine-tune a local causal language model on local text; run it again to go on, or under torchrun.
+    """Fine-tune a local causal language model on local data; run it again to go on, or under torchrun.
 
     With --budget-gib and --layer-chunk auto, the layer chunk is the largest that fits.
     """
     from thrifty.training.streambp.finetune import finetune
+    from thrifty.training.streambp.objectives import Recipe
+
+    recipe = Recipe(length, steps, objective, lr, batch, accumulate, precision, beta, generations, reward, seed)
 
     def progress(step: int, of: int, loss: float) -> None:
         typer.echo(f"step {step} of {of}: loss {loss:.4f}", err=True)
@@ -128,9 +149,8 @@ def train(
         offload=offload, memory_budget_bytes=None if budget_gib is None else int(budget_gib * 2**30)
     )
     found = finetune(
-        model, data, out, length=length, steps=steps, learning_rate=lr, batch=batch, accumulate=accumulate, seed=seed,
-        precision=precision, field=field, save_every=save_every, fsdp=fsdp, config=settings, progress=progress,
-    )  # fmt: skip
+        recipe, model, data, out, field=field, save_every=save_every, fsdp=fsdp, config=settings, progress=progress
+    )
     if first_process():
         typer.echo(json.dumps(found))
 

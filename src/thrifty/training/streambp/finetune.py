@@ -1,33 +1,26 @@
-"""Fine-tuning a local model on local text with a streamed backward pass: what `thrifty streambp train` runs.
+"""Fine-tuning a local model on local data with a streamed backward pass: what `thrifty streambp train` runs.
 
 The folder of a run holds its settings, the checkpoints of ``Trainer``, and at the end the model.
 """
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from thrifty._common.checks import one_of
 from thrifty._common.extras import require
-from thrifty._common.runs import PRECISIONS, Progress, enter_run, reporter, training_arguments, world
-from thrifty._common.texts import blocks, documents
+from thrifty._common.runs import Progress, enter_run, reporter, world
 from thrifty.training.streambp.config import StreamBPConfig
-from thrifty.training.streambp.model import enable_streambp
+from thrifty.training.streambp.objectives import Recipe, make_trainer, read_data, reward_function
 
 
 def finetune(
+    recipe: Recipe,
     model_folder: Path,
     data: Path,
     out: Path,
     *,
-    length: int,
-    steps: int,
-    learning_rate: float = 2e-5,
-    batch: int = 1,
-    accumulate: int = 1,
-    seed: int = 0,
-    precision: str = "fp32",
     field: str = "text",
     save_every: int = 50,
     fsdp: bool = False,
@@ -39,19 +32,14 @@ def finetune(
     Under ``torchrun`` every process takes sequences of its own, and gradients are averaged.
 
     Args:
+        recipe: How to train.
         model_folder: A local model with its tokenizer, as ``save_pretrained`` writes them.
-        data: A ``.jsonl`` or text file, or a folder of texts.
+        data: For SFT a ``.jsonl`` or text file, or a folder of texts; for DPO a ``.jsonl`` file of ``prompt``,
+            ``chosen`` and ``rejected``; for GRPO one of ``prompt`` and whatever else the reward function takes.
         out: Where checkpoints, and at the end the model, are written.
-        length: Tokens of a sequence.
-        steps: Optimiser steps in all.
-        learning_rate: Of AdamW.
-        batch: Sequences of a step on this process.
-        accumulate: Steps whose gradients are added up.
-        seed: Of the order of the data, and of dropout.
-        precision: Of weights and activations: ``"fp32"`` or ``"bf16"``.
-        field: The field of a JSON object that holds the text.
+        field: The field of a JSON object that holds the text (SFT).
         save_every: Steps between checkpoints.
-        fsdp: Under ``torchrun``, shard weights, gradients and optimiser state, layer by layer (FSDP2).
+        fsdp: Under ``torchrun``, shard weights, gradients and optimiser state, layer by layer (FSDP2); SFT only.
         config: The settings of streaming.
         progress: Told (step, steps, loss) after every step.
 
@@ -59,38 +47,38 @@ def finetune(
         Steps, the first and the last loss, the number of sequences, and whether an earlier run went on.
 
     Raises:
-        ValueError: The model cannot be streamed, the text is too short, or a run with other settings is to go on.
+        ValueError: The model cannot be streamed, the data do not fit the recipe, or a run with other settings is to
+            go on.
         OSError: There is no model at ``model_folder``, or ``out`` holds something else than an earlier run.
     """
     transformers = require("transformers", extra="llm")
-    datasets = require("datasets", extra="llm")
     if not (model_folder / "config.json").exists():
         raise FileNotFoundError(f"{model_folder}: expected a model folder with config.json")
-    if not learning_rate > 0:
-        raise ValueError(f"learning_rate: expected a positive number, got {learning_rate!r}")
-    one_of("precision", precision, PRECISIONS)
+    if fsdp and recipe.objective != "sft":
+        raise ValueError(
+            f"fsdp: expected objective='sft', the only one that is tried with it, got {recipe.objective!r}"
+        )
+    at_once = recipe.batch * recipe.accumulate * world()[1]
+    if recipe.objective == "grpo" and at_once % recipe.generations:
+        raise ValueError(
+            f"generations: expected a divisor of {at_once}, batch x accumulate x processes, got {recipe.generations}"
+        )
     if fsdp and world()[1] == 1:
         raise ValueError("fsdp: expected several processes (start them with torchrun), got one")
     tokenizer = transformers.AutoTokenizer.from_pretrained(model_folder)
-    rows = [{"input_ids": block, "labels": block} for block in blocks(tokenizer, documents(data, field), length)]
-    if not rows:
-        raise ValueError(f"length: expected no more tokens than the text has, got {length}")
-    begun = {
-        "model": str(model_folder.resolve()), "data": str(data.resolve()), "field": field, "length": length,
-        "sequences": len(rows), "learning_rate": learning_rate, "batch": batch, "accumulate": accumulate, "seed": seed,
-        "precision": precision,
+    rows = read_data(recipe, data, field, tokenizer)
+    reward = None if recipe.reward is None else reward_function(recipe.reward)
+    begun = asdict(recipe) | {
+        "model": str(model_folder.resolve()), "data": str(data.resolve()), "field": field, "sequences": len(rows),
     }  # fmt: skip
+    del begun["steps"]  # a run may be prolonged
     checkpoint, done = enter_run(out, "streambp", begun)
-    if done["global_step"] < steps:
-        dtype = {"fp32": "float32", "bf16": "bfloat16"}[precision]
+    if done["global_step"] < recipe.steps:
+        dtype = {"fp32": "float32", "bf16": "bfloat16"}[recipe.precision]
         model = transformers.AutoModelForCausalLM.from_pretrained(model_folder, dtype=dtype)
-        enable_streambp(model, config)
-        arguments = training_arguments(
-            out, precision=precision, save_every=save_every, max_steps=steps, learning_rate=learning_rate, seed=seed,
-            per_device_train_batch_size=batch, gradient_accumulation_steps=accumulate, logging_steps=1,
-            fsdp=fsdp or None,
-        )  # fmt: skip
-        trainer = transformers.Trainer(model, arguments, train_dataset=datasets.Dataset.from_list(rows))
+        trainer = make_trainer(
+            recipe, model, tokenizer, rows, out, reward=reward, save_every=save_every, fsdp=fsdp, config=config
+        )
         trainer.remove_callback(transformers.PrinterCallback)
         trainer.add_callback(reporter(progress))
         trainer.train(resume_from_checkpoint=checkpoint)
