@@ -54,6 +54,13 @@ def test_from_rows_to_a_schedule(run, rows_file, tmp_path):
     assert "wrote" in err
     shown = json.loads(run("fit", rows_file, "--json")[0])
     assert shown["parameters"]["bias"] == pytest.approx(2.0, rel=0.01)
+    assert shown["bands"] == []
+    (band,) = (b for b in json.loads(run("fit", rows_file, "--alpha", "0.8", "--json")[0])["bands"] if b["batch"] == 16)
+    truth = float(TRUE.speedup(16, 4, Acceptance.from_rate(0.8)))
+    assert band["low"] <= band["speedup"] * 1.001
+    assert band["speedup"] == pytest.approx(truth, rel=1e-3)
+    assert band["speedup"] <= band["high"] * 1.001
+    assert "speed-up, 2 drafts" in run("fit", rows_file, "--alpha", "0.8", "--at", "2")[0]
     with pytest.raises(FileExistsError):
         run("fit", rows_file, "--out", model)
     out, _ = run("predict", model, "--batch", "8,512", "--gamma", "3", "--alpha", "0.8", "--json")

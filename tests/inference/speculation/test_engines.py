@@ -92,6 +92,20 @@ def test_sglang_results(tmp_path):
     assert row.sigma == pytest.approx(0.6)
 
 
+def test_requests_of_other_lengths_are_no_pair(tmp_path, caplog):
+    sizes = {"completed": 10, "total_output_tokens": 1000}
+    for name, record, read in (
+        ("plain.json", bench(4, 10.0, 95.0), 10240),
+        ("sd.json", drafting(4, 8.0, 120.0), 20480),
+    ):
+        (tmp_path / name).write_text(json.dumps(record | sizes | {"total_input_tokens": read}))
+    with caplog.at_level(logging.WARNING):
+        read_vllm_bench([tmp_path / "plain.json", tmp_path / "sd.json"])
+    assert "input tokens of a request are 2048, in" in caplog.text
+    assert "1024: their contexts differ" in caplog.text
+    assert "output tokens" not in caplog.text
+
+
 def test_a_broken_line_of_sglang_is_named(tmp_path):
     path = tmp_path / "bench.jsonl"
     path.write_text(json.dumps(bench(4, 10.0, 100.0)) + "\n{accept\n")

@@ -5,36 +5,34 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
 from thrifty._common.options import Device, Force, Json, Precision, Seed
-
-if TYPE_CHECKING:
-    from thrifty.inference.speculation import Acceptance, Row, SpeculationModel
+from thrifty.inference.speculation.options import (
+    AcceptLength,
+    AcceptRate,
+    Alpha,
+    At,
+    Config,
+    Context,
+    DraftConfig,
+    Fitted,
+    Gpus,
+    Machine,
+    MaxBatch,
+    Sigma,
+    acceptance_of,
+    model_of,
+    numbers,
+    rows_of,
+    sizes_of,
+)
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode="markdown")
-
-Fitted = Annotated[
-    Path | None,
-    typer.Argument(help="A model that fit wrote; none: a prior, from --config, --hardware and --draft-config."),
-]
-Config = Annotated[str | None, typer.Option(help="The target: a profile's name, a config.json or its folder.")]
-DraftConfig = Annotated[str | None, typer.Option(help="The draft, likewise; a prior without it takes drafts as free.")]
-Machine = Annotated[
-    str | None, typer.Option(help="A device's name (h100, a100, ...) or a JSON file with tflops and tb_per_s.")
-]
-Gpus = Annotated[int, typer.Option(help="Devices that share the target.", min=1)]
-Alpha = Annotated[float | None, typer.Option(help="Chance that a draft token is accepted.")]
-Sigma = Annotated[float | None, typer.Option(help="Tokens a round over the most it could give (the paper's).")]
-AcceptLength = Annotated[float | None, typer.Option(help="Mean tokens a round, bonus token included.")]
-AcceptRate = Annotated[float | None, typer.Option(help="Accepted over drafted tokens, in [0, 1] (the engines').")]
-At = Annotated[int, typer.Option(help="Draft length at which sigma, length or rate were seen.", min=1)]
-MaxBatch = Annotated[int, typer.Option(help="The largest batch.", min=1)]
-Context = Annotated[float, typer.Option(help="Tokens in each request's cache.", min=0)]
 
 
 @app.callback()
@@ -66,7 +64,7 @@ def measure(
     from thrifty.inference.speculation.passes import profile_target
     from thrifty.inference.speculation.rows import append_row, finished_cells, read_rows
 
-    sizes, widths = _numbers(batch, "batch"), sorted({1, *_numbers(tokens, "tokens")})
+    sizes, widths = numbers(batch, "batch"), sorted({1, *numbers(tokens, "tokens")})
     if threads is not None:
         torch.set_num_threads(threads)
     names = " with ".join(Path(name).name for name in (target, draft) if name)
@@ -103,16 +101,25 @@ def fit(
     objective: Annotated[str, typer.Option(help="auto, time or speedup.")] = "auto",
     verify_width: Annotated[str, typer.Option(help="gamma+1 (engines) or gamma (the paper).")] = "gamma+1",
     metric: Annotated[str, typer.Option(help="Speed-up by tpot or throughput.")] = "tpot",
+    alpha: Alpha = None,
+    sigma: Sigma = None,
+    accept_length: AcceptLength = None,
+    accept_rate: AcceptRate = None,
+    at: At = 4,
     seed: Seed = 0,
     force: Force = False,
     as_json: Json = False,
 ) -> None:
-    """Fit the cost model to measurements; about 20 rows are enough, over batch sizes from 1 to the largest."""
+    """Fit the cost model to measurements; about 20 rows are enough, over batch sizes from 1 to the largest.
+
+    With an acceptance, it shows how sure the speed-ups at the measured batch sizes are.
+    """
     from thrifty.inference.speculation import Hardware, MoEShape, fit_speculation_model
 
     shape = MoEShape.from_config(config) if config else None
+    measured = rows_of(rows, engine, gamma, metric, shape)
     found = fit_speculation_model(
-        _read(rows, engine, gamma, metric, shape),
+        measured,
         target=shape,
         draft=MoEShape.from_config(draft_config) if draft_config else None,
         hardware=Hardware.from_name(hardware, count=gpus) if hardware else None,
@@ -129,15 +136,26 @@ def fit(
         typer.echo(f"wrote {out}", err=True)
     unit = "relative" if found.objective == "time" else "of the speed-up"
     parameters = {name: getattr(found.model, name) for name in _SHOWN}
+    bands: list[dict[str, float]] = []
+    if any(value is not None for value in (alpha, sigma, accept_length, accept_rate)):
+        survives, sizes = acceptance_of(alpha, sigma, accept_length, accept_rate, at), sizes_of(measured)
+        columns = (sizes, found.model.speedup(sizes, at, survives), *found.bands(sizes, at, survives, rng=seed))
+        names = ("batch", "speedup", "low", "high")
+        bands = [dict(zip(names, map(float, row), strict=True)) for row in zip(*columns, strict=True)]
     if as_json:
         record = {"objective": found.objective, "rmse": found.rmse, "condition": found.condition}
-        typer.echo(json.dumps(record | {"parameters": parameters, "at_bound": found.at_bound}))
+        typer.echo(json.dumps(record | {"parameters": parameters, "at_bound": found.at_bound, "bands": bands}))
         return
     table = Table("parameter", "value", "unit", box=None, header_style="bold")
     for name, value in parameters.items():
         table.add_row(name, f"{value:.5g}", _SHOWN[name])
     Console().print(table)
     typer.echo(f"error: {found.rmse:.4f} {unit} ({found.model.source})")
+    if bands:
+        table = Table("batch", f"speed-up, {at} drafts", "90 % of refits", box=None, header_style="bold")
+        for band in bands:
+            table.add_row(f"{band['batch']:g}", f"{band['speedup']:.2f}", f"{band['low']:.2f} to {band['high']:.2f}")
+        Console().print(table)
 
 
 @app.command()
@@ -158,9 +176,9 @@ def predict(
     as_json: Json = False,
 ) -> None:
     """Predict speed-ups, target efficiency, and where a round's time goes."""
-    found, prior = _model(model, config, draft_config, hardware, gpus, context)
-    acceptance = _acceptance(alpha, sigma, accept_length, accept_rate, at)
-    sizes = _numbers(batch, "batch")
+    found, prior = model_of(model, config, draft_config, hardware, gpus, context)
+    acceptance = acceptance_of(alpha, sigma, accept_length, accept_rate, at)
+    sizes = numbers(batch, "batch")
     parts = [found.breakdown(size, gamma, acceptance, context=context) for size in sizes]
     beyond = found.extrapolated(sizes)
     if as_json:
@@ -205,8 +223,8 @@ def recommend(
     """Recommend a draft length for every batch size, as vLLM or SGLang reads it; warn where it will not help."""
     from thrifty.inference.speculation import recommend_schedule
 
-    found, _ = _model(model, config, draft_config, hardware, gpus, context)
-    acceptance = _acceptance(alpha, sigma, accept_length, accept_rate, at)
+    found, _ = model_of(model, config, draft_config, hardware, gpus, context)
+    acceptance = acceptance_of(alpha, sigma, accept_length, accept_rate, at)
     if format not in ("table", "json", "vllm", "sglang"):
         raise ValueError(f"format: expected table, json, vllm or sglang, got {format!r}")
     schedule = recommend_schedule(
@@ -261,10 +279,10 @@ def plot(
     from thrifty.inference.speculation.plot import plot_model
     from thrifty.inference.speculation.rows import read_rows
 
-    found, _ = _model(model, config, draft_config, hardware, gpus, context)
-    acceptance = _acceptance(alpha, sigma, accept_length, accept_rate, at)
+    found, _ = model_of(model, config, draft_config, hardware, gpus, context)
+    acceptance = acceptance_of(alpha, sigma, accept_length, accept_rate, at)
     points = read_rows(rows) if rows is not None else ()
-    lengths = _numbers(gamma, "gamma")
+    lengths = numbers(gamma, "gamma")
     plot_model(
         out, found, acceptance, gammas=lengths, max_batch=max_batch, rows=points, context=context, force=force
     )  # fmt: skip
@@ -307,75 +325,3 @@ _SHOWN = {
     "draft_bias": "ms", "draft_slope": "ms a token", "reject_bias": "ms", "reject_slope": "ms a request",
     "ridge": "tokens", "growth": "", "kv_target": "ms a token of context", "kv_draft": "ms a token of context",
 }  # fmt: skip
-
-
-def _model(
-    path: Path | None, config: str | None, draft_config: str | None, hardware: str | None, gpus: int, context: float
-) -> tuple[SpeculationModel, bool]:
-    """Return the fitted model, or a prior and that it is one."""
-    from thrifty.inference.speculation import Hardware, MoEShape, SpeculationModel, roofline_model
-
-    if path is not None:
-        if config or draft_config or hardware:
-            raise ValueError("model: expected a fitted model or --config and --hardware, got both")
-        found = SpeculationModel.load(path)
-        if context and not found.kv_target:
-            typer.echo("warning: --context changes nothing: the rows of this model had one context, or none", err=True)
-        return found, False
-    if not config or not hardware:
-        raise ValueError("model: expected a fitted model, or --config and --hardware for a prior")
-    target, draft = MoEShape.from_config(config), MoEShape.from_config(draft_config) if draft_config else None
-    typer.echo(
-        f"{config}: weights of {target.weight_bytes:g}, experts of {target.expert_weight_bytes:g} bytes", err=True
-    )
-    device = Hardware.from_name(hardware, count=gpus)
-    return roofline_model(target, draft, device), True
-
-
-def _acceptance(
-    alpha: float | None, sigma: float | None, length: float | None, rate: float | None, gamma: int
-) -> Acceptance:
-    """Return the acceptance that one of four options names."""
-    from thrifty.inference.speculation import Acceptance
-
-    given = {"--alpha": alpha, "--sigma": sigma, "--accept-length": length, "--accept-rate": rate}
-    named = [name for name, value in given.items() if value is not None]
-    if len(named) != 1:
-        raise ValueError(f"acceptance: expected one of {', '.join(given)}, got {' and '.join(named) or 'none'}")
-    if alpha is not None:
-        return Acceptance.from_rate(alpha)
-    if sigma is not None:
-        return Acceptance.from_sigma(sigma, gamma)
-    if length is not None:
-        return Acceptance.from_length(length, gamma)
-    assert rate is not None
-    return Acceptance.from_engine_rate(rate, gamma)
-
-
-def _read(paths: list[Path], engine: str, gamma: int | None, metric: Any, shape: Any) -> list[Row]:
-    """Return the rows that files hold, whoever wrote them."""
-    from thrifty.inference.speculation import read_rows, read_sglang_bench, read_specforge, read_vllm_bench
-
-    experts, top_k = (shape.num_experts, shape.top_k) if shape is not None else (1, 1)
-    kind = engine if engine != "auto" else "vllm" if all(path.suffix == ".json" for path in paths) else "rows"
-    if kind == "rows":
-        return [row for path in paths for row in read_rows(path)]
-    if kind == "vllm":
-        return read_vllm_bench(paths, num_experts=experts, top_k=top_k, metric=metric)
-    if kind == "specforge":
-        return [row for path in paths for row in read_specforge(path, num_experts=experts, top_k=top_k)]
-    if kind == "sglang":
-        if gamma is None:
-            raise ValueError("gamma: SGLang's results do not hold the draft length; give --gamma")
-        return read_sglang_bench(paths, gamma=gamma, num_experts=experts, top_k=top_k, metric=metric)
-    raise ValueError(f"engine: expected rows, vllm, sglang or specforge, got {engine!r}")
-
-
-def _numbers(text: str, name: str) -> list[int]:
-    try:
-        found = [int(part) for part in text.split(",")]
-    except ValueError:
-        raise ValueError(f"{name}: expected whole numbers with commas between them, got {text!r}") from None
-    if min(found) < 1:
-        raise ValueError(f"{name}: expected numbers of at least 1, got {text!r}")
-    return found

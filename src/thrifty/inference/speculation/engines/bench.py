@@ -113,6 +113,7 @@ def _paired(records: Sequence[tuple[str, dict[str, Any]]], num_experts: int, top
         gamma, length = _drafting(record, where)
         ratio = _number(base, field, other) / _number(record, field, where)
         _check_rounds(record, length, where)
+        _check_requests(record, where, base, other)
         rows.append(
             Row(
                 concurrency,
@@ -152,6 +153,17 @@ def _check_rounds(record: dict[str, Any], length: float, where: str) -> None:
             where,
             tpot * length / itl,
         )
+
+
+def _check_requests(record: dict[str, Any], where: str, base: dict[str, Any], other: str) -> None:
+    """Say so if requests with and without speculation are of different lengths: so are their contexts then."""
+    for name in ("total_input_tokens", "total_output_tokens"):
+        each = [one[name] / one["completed"] for one in (record, base) if one.get(name) and one.get("completed")]
+        if len(each) == 2 and abs(each[0] / each[1] - 1) > 0.05:
+            _log.warning(
+                "%s: %s of a request are %.0f, in %s %.0f: their contexts differ, and times with them", where,
+                name.removeprefix("total_").replace("_", " "), each[0], other, each[1],
+            )  # fmt: skip
 
 
 def _number(record: dict[str, Any], name: str, where: str) -> float:
