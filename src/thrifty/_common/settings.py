@@ -3,8 +3,72 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Collection, Mapping
-from typing import Any
+from dataclasses import MISSING, asdict, fields, replace
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+from thrifty._common.files import write_whole
+
+
+class Settings:
+    """A frozen dataclass of plain values that travels as JSON: inherit, and name the schema (and the file).
+
+    Example:
+        >>> from dataclasses import dataclass
+        >>> @dataclass(frozen=True)
+        ... class Oven(Settings):
+        ...     schema = "kitchen.oven"
+        ...     degrees: int = 180
+        >>> Oven.from_json(Oven(220).to_json()).with_overrides(degrees=200)
+        Oven(degrees=200)
+    """
+
+    schema: ClassVar[str]
+    version: ClassVar[int] = 1
+    #: Its name in a model's folder.
+    file: ClassVar[str]
+
+    def with_overrides(self, **overrides: Any) -> Self:
+        """Return a copy with some settings changed.
+
+        Raises:
+            ValueError: There is no such setting.
+        """
+        known = [field.name for field in fields(self)]  # type: ignore[arg-type]
+        if unknown := sorted(set(overrides) - set(known)):
+            raise ValueError(f"{', '.join(unknown)}: no such setting; there are {', '.join(known)}")
+        return replace(self, **overrides)  # type: ignore[type-var]
+
+    def to_json(self) -> str:
+        """Return the settings as JSON, with schema and version."""
+        return dump(asdict(self), self.schema, self.version)  # type: ignore[call-overload]
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Read what :meth:`to_json` wrote.
+
+        Raises:
+            ValueError: It is not JSON, of another schema or version, or has a key that is unknown or missing.
+        """
+        of_its_own = fields(cls)  # type: ignore[arg-type]
+        needed = [field.name for field in of_its_own if field.default is field.default_factory is MISSING]
+        known = [field.name for field in of_its_own]
+        return cls(**parse(text, cls.schema, cls.version, known=known, needed=needed, name="config"))
+
+    def save_pretrained(self, folder: str | os.PathLike[str], *, force: bool = False) -> Path:
+        """Write the settings beside a model's own files.
+
+        Raises:
+            FileExistsError: They are there already, and ``force`` is False.
+        """
+        return write_whole(Path(folder) / self.file, self.to_json(), force=force)
+
+    @classmethod
+    def from_pretrained(cls, folder: str | os.PathLike[str]) -> Self:
+        """Read what :meth:`save_pretrained` wrote; raises as :meth:`from_json`."""
+        return cls.from_json((Path(folder) / cls.file).read_text(encoding="utf-8"))
 
 
 def dump(settings: Mapping[str, Any], schema: str, version: int, **how: Any) -> str:

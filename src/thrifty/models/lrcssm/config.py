@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from thrifty._common import settings
 from thrifty._common.checks import number, one_of, whole
+from thrifty._common.settings import Settings
 from thrifty.models.lrcssm.cells import CELLS
 from thrifty.models.lrcssm.cells.base import Initialisation
-
-SCHEMA, VERSION = "thrifty.lrcssm", 1
 
 Task = Literal["classification", "regression"]
 Pooling = Literal["mean", "last", "max"]
 
 
 @dataclass(frozen=True)
-class LrcSSMConfig:
+class LrcSSMConfig(Settings):
     """Settings of :class:`LrcSSMModel`.
 
     Args:
@@ -54,6 +52,8 @@ class LrcSSMConfig:
         >>> LrcSSMConfig.from_json(config.to_json()) == config
         True
     """
+
+    schema = "thrifty.lrcssm"
 
     in_channels: int
     out_features: int
@@ -108,17 +108,3 @@ class LrcSSMConfig:
             if getattr(self, name) != default:
                 options[name] = getattr(self, name)
         return options
-
-    def to_json(self) -> str:
-        """Return the settings as JSON."""
-        return settings.dump(asdict(self), SCHEMA, VERSION)
-
-    @classmethod
-    def from_json(cls, text: str) -> LrcSSMConfig:
-        """Read settings.
-
-        Raises:
-            ValueError: It is not JSON, of another schema or version, or has a key that is unknown or missing.
-        """
-        known, needed = [field.name for field in fields(cls)], ("in_channels", "out_features")
-        return cls(**settings.parse(text, SCHEMA, VERSION, known=known, needed=needed, name="config"))

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import os
-from dataclasses import asdict, dataclass, fields, replace
-from pathlib import Path
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Literal
 
 import torch
 
-from thrifty._common import settings
 from thrifty._common.checks import one_of, whole
-from thrifty._common.files import write_whole
+from thrifty._common.settings import Settings
 from thrifty.training.streambp.chunks import ChunkSize, check_chunk_size
 
-SCHEMA, VERSION = "thrifty.streambp", 1
 _DTYPES = {"float32": torch.float32, "float64": torch.float64}
-FILE = "streambp.json"
 
 
 @dataclass(frozen=True)
-class StreamBPConfig:
+class StreamBPConfig(Settings):
     """How a model's backward pass is streamed.
 
     Args:
@@ -51,6 +46,8 @@ class StreamBPConfig:
         arXiv 2506.03077, section 3; ``kv_policy``, ``grad_mode`` and ``offload`` are ours.
     """
 
+    schema, file = "thrifty.streambp", "streambp.json"
+
     layer_chunk_size: ChunkSize = "auto"
     head_chunk_size: ChunkSize = "auto"
     kv_policy: Literal["recompute", "store"] = "recompute"
@@ -76,36 +73,3 @@ class StreamBPConfig:
     def torch_accum_dtype(self) -> torch.dtype:
         """``accum_dtype`` as torch knows it."""
         return _DTYPES[self.accum_dtype]
-
-    def with_overrides(self, **overrides: Any) -> StreamBPConfig:
-        """Return a copy with some settings changed.
-
-        Raises:
-            ValueError: There is no such setting.
-        """
-        known = [field.name for field in fields(self)]
-        if unknown := sorted(set(overrides) - set(known)):
-            raise ValueError(f"{', '.join(unknown)}: no such setting; there are {', '.join(known)}")
-        return replace(self, **overrides)
-
-    def to_json(self) -> str:
-        """Return the settings as JSON, with schema and version."""
-        return settings.dump(asdict(self), SCHEMA, VERSION)
-
-    @classmethod
-    def from_json(cls, text: str) -> StreamBPConfig:
-        """Read what :meth:`to_json` wrote.
-
-        Raises:
-            ValueError: It is something else, or holds a setting that does not exist.
-        """
-        return cls(**settings.parse(text, SCHEMA, VERSION, known=[field.name for field in fields(cls)]))
-
-    def save_pretrained(self, folder: str | os.PathLike[str], *, force: bool = False) -> Path:
-        """Write the settings to ``folder/streambp.json``, beside a model's own files."""
-        return write_whole(Path(folder) / FILE, self.to_json(), force=force)
-
-    @classmethod
-    def from_pretrained(cls, folder: str | os.PathLike[str]) -> StreamBPConfig:
-        """Read what :meth:`save_pretrained` wrote; raises as :meth:`from_json`."""
-        return cls.from_json((Path(folder) / FILE).read_text())
