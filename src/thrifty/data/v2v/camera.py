@@ -5,6 +5,7 @@ Paper: Lou et al., "V2V", arXiv 2505.16797, section 3.3; the laws are those of t
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -85,6 +86,11 @@ class EventCamera:
         if len(self) not in (1, n):
             raise ValueError(f"camera: expected one, or one for each of {n} batch items, got {len(self)}")
         return EventCamera(*(np.broadcast_to(getattr(self, f.name), (n,)) for f in fields(self)))
+
+    @classmethod
+    def joined(cls, cameras: Sequence[EventCamera]) -> EventCamera:
+        """Return the cameras of several items as those of one batch."""
+        return cls(*(np.concatenate([getattr(camera, f.name) for camera in cameras]) for f in fields(cls)))
 
     def describe(self) -> list[dict[str, float]]:
         """Return the parameters of every item, as JSON holds them."""
@@ -200,7 +206,7 @@ def uniforms(generator: torch.Generator | np.random.Generator | None, *shape: in
     return (generator or np.random.default_rng()).random(shape)
 
 
-def seeds(generator: torch.Generator | np.random.Generator | None, n: int) -> NDArray[np.int64]:
+def draw_seeds(generator: torch.Generator | np.random.Generator | None, n: int) -> NDArray[np.int64]:
     """Draw ``n`` seeds of 62 bits."""
     if isinstance(generator, torch.Generator):
         drawn = torch.randint(0, 2**62, (n,), generator=generator, device=generator.device)

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from thrifty._common.checks import one_of, whole
 from thrifty.data.v2v import sensor
-from thrifty.data.v2v.camera import EventCamera, EventCameraSampler, seeds
+from thrifty.data.v2v.camera import EventCamera, EventCameraSampler, draw_seeds
 from thrifty.data.v2v.intensity import Channels, checked_frames, log_intensity, log_table
 
 #: Microseconds, signed polarity.
@@ -192,7 +192,7 @@ def frames_to_events(
     table = torch.tensor(log_table(gamma, log_eps)) if x.dtype == torch.uint8 else None
     logs = x if table is not None else log_intensity(x.double(), gamma, log_eps)
     first = logs[:, 0] if table is None else table[logs[:, 0].int()]
-    state = sensor.begin(first, drawn, seeds(generator, 1), init)
+    state = sensor.begin(first, drawn, draw_seeds(generator, 1), init)
     _, ((interval, pixel, polarity, share),) = sensor.list_numba(state, logs[:, 1:].contiguous(), table)
     made = np.empty(len(pixel), EVENT)
     made["y"], made["x"] = np.divmod(pixel, x.shape[-1])

@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from numba import njit
+from numba import njit, types
+from numba.extending import overload
 
 from thrifty.data.v2v.noise import bits
 
@@ -28,23 +29,23 @@ NET, SPLIT, ABS = 0, 1, 2
 WORTH_A_THREAD = 1 << 20
 
 
-@njit(inline="always")
-def look_up(table, value):  # type: ignore[no-untyped-def]
-    """Return the logarithm of a grey level."""
-    return table[value]
+def logarithm(table: Any, value: Any) -> Any:
+    """Return the logarithm of a grey level from the table; a floating value is one already."""
+    return table[value] if isinstance(value, np.integer) else value
 
 
-@njit(inline="always")
-def as_it_is(table, value):  # type: ignore[no-untyped-def]
-    """Return a logarithm that was taken already."""
-    return value
+@overload(logarithm, inline="always")
+def _logarithm(table, value):  # type: ignore[no-untyped-def]
+    if isinstance(value, types.Integer):
+        return lambda table, value: table[value]
+    return lambda table, value: value
 
 
 @njit(**FAST)
-def advance(frame, log, table, v, previous):  # type: ignore[no-untyped-def]
+def advance(frame, table, v, previous):  # type: ignore[no-untyped-def]
     """Step 1: the change of the logarithm goes onto the potential."""
     for p in range(len(v)):
-        now = log(table, frame[p])
+        now = logarithm(table, frame[p])
         v[p] = v[p] + (now - previous[p])
         previous[p] = now
 
@@ -112,7 +113,7 @@ def cut(count, limit):  # type: ignore[no-untyped-def]
 
 @njit(**FAST)
 def count_events(  # type: ignore[no-untyped-def]
-    begin, end, frames, log, table, v, previous, hot, c_pos, c_neg, sigma, keys, gaussian, out, per_bin, polarity,
+    begin, end, frames, table, v, previous, hot, c_pos, c_neg, sigma, keys, gaussian, out, per_bin, polarity,
     external, limit,
 ):  # fmt: skip
     """Run some pixels of one item through all frames.
@@ -121,8 +122,7 @@ def count_events(  # type: ignore[no-untyped-def]
         begin: First pixel.
         end: The pixel after the last.
         frames: (intervals, pixels), the frame at the end of every interval.
-        log: :func:`look_up` or :func:`as_it_is`.
-        table: Logarithms of grey levels.
+        table: Logarithms of grey levels; unused where frames hold logarithms.
         v: Potential (pixels), updated.
         previous: Logarithm of the last frame (pixels), updated.
         hot: Drift of hot pixels (pixels), or empty.
@@ -147,7 +147,7 @@ def count_events(  # type: ignore[no-untyped-def]
         count, tile = room[: last - first], v[first:last]
         drift = hot[first:last] if hot.size else hot
         for i in range(len(frames)):
-            advance(frames[i, first:last], log, table, tile, previous[first:last])
+            advance(frames[i, first:last], table, tile, previous[first:last])
             if not external:
                 disturb(first, tile, drift, sigma, keys[i], gaussian)
             fire(tile, c_pos, c_neg, count)
@@ -161,7 +161,7 @@ def count_events(  # type: ignore[no-untyped-def]
 
 @njit(**FAST)
 def interpolate_events(  # type: ignore[no-untyped-def]
-    begin, end, frames, log, table, v, previous, hot, c_pos, c_neg, sigma, keys, gaussian, out, per_voxel, bins
+    begin, end, frames, table, v, previous, hot, c_pos, c_neg, sigma, keys, gaussian, out, per_voxel, bins
 ):
     """Run some pixels through all frames; every event is shared by the two bins nearest to its time.
 
@@ -175,7 +175,7 @@ def interpolate_events(  # type: ignore[no-untyped-def]
         tile, drift = v[first:last], hot[first:last] if hot.size else hot
         for i in range(len(frames)):
             before[: last - first] = tile
-            advance(frames[i, first:last], log, table, tile, previous[first:last])
+            advance(frames[i, first:last], table, tile, previous[first:last])
             disturb(first, tile, drift, sigma, keys[i], gaussian)
             reached = tile.copy()
             fire(tile, c_pos, c_neg, count)
@@ -194,7 +194,7 @@ def interpolate_events(  # type: ignore[no-untyped-def]
 
 
 @njit(**FAST)
-def list_events(frames, log, table, v, previous, hot, c_pos, c_neg, sigma, keys, gaussian):  # type: ignore[no-untyped-def]
+def list_events(frames, table, v, previous, hot, c_pos, c_neg, sigma, keys, gaussian):  # type: ignore[no-untyped-def]
     """Run all pixels through all frames and list every event.
 
     Returns:
@@ -212,7 +212,7 @@ def list_events(frames, log, table, v, previous, hot, c_pos, c_neg, sigma, keys,
             last = min(first + TILE, pixels)
             tile, drift = v[first:last], hot[first:last] if hot.size else hot
             before[first:last] = tile
-            advance(frames[i, first:last], log, table, tile, previous[first:last])
+            advance(frames[i, first:last], table, tile, previous[first:last])
             disturb(first, tile, drift, sigma, keys[i], gaussian)
             reached[first:last] = tile
             fire(tile, c_pos, c_neg, count)

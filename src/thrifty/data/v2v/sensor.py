@@ -246,7 +246,7 @@ def _numba_arguments(state: SensorState, frames: Tensor, table: Tensor | None): 
             else np.zeros((frames.shape[1], 2), np.uint32)
         )
         return (
-            flat[item], kernels.as_it_is if table is None else kernels.look_up, levels, v[item], previous[item],
+            flat[item], levels, v[item], previous[item],
             np.empty(0, real) if hot is None else hot[item], real(camera.c_pos[item]), real(camera.c_neg[item]),
             real(sigma), keys, noise.quantiles(),
         )  # fmt: skip

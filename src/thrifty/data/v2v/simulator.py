@@ -11,12 +11,13 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from thrifty._common.checks import one_of, whole
 from thrifty.data.v2v import sensor
 from thrifty.data.v2v.binning import normalized
-from thrifty.data.v2v.camera import EventCamera, EventCameraSampler, seeds
+from thrifty.data.v2v.camera import EventCamera, EventCameraSampler, draw_seeds
 from thrifty.data.v2v.intensity import Channels, checked_frames, log_intensity, log_table
 from thrifty.data.v2v.sensor import Init, Polarity, SensorState
 
@@ -116,6 +117,7 @@ class VideoToVoxel(nn.Module):
         return_info: bool = False,
         *,
         camera: EventCamera | None = None,
+        seeds: NDArray[np.int64] | None = None,
         value_range: tuple[float, float] | None = None,
         channels: Channels | None = None,
     ) -> Any:
@@ -128,6 +130,7 @@ class VideoToVoxel(nn.Module):
             state: What an earlier call left, to go on with.
             return_info: Also return ``{"camera": EventCamera, "state": SensorState}``.
             camera: In place of the module's own.
+            seeds: Of the noise, one an item, in place of ``generator``.
             value_range: Black and white of floating frames.
             channels: ``"rgb"`` or ``"bgr"`` for colour frames with channels last.
 
@@ -145,7 +148,7 @@ class VideoToVoxel(nn.Module):
                 f"frames: expected a multiple of {self.num_bins} bins x {self.frames_per_bin} frames{extra}, "
                 f"got {x.shape[1]}"
             )
-        x, state = self._enter(x, generator, state, camera)
+        x, state = self._enter(x, generator, state, camera, seeds)
         n, _, h, w = x.shape
         grids = intervals // self.frames_per_voxel
         channels_out = 2 if self.polarity == "split" else 1
@@ -209,7 +212,12 @@ class VideoToVoxel(nn.Module):
         self._stream = None
 
     def _enter(
-        self, x: Tensor, generator: torch.Generator | None, state: SensorState | None, camera: EventCamera | None
+        self,
+        x: Tensor,
+        generator: torch.Generator | None,
+        state: SensorState | None,
+        camera: EventCamera | None,
+        seeds: NDArray[np.int64] | None = None,
     ) -> tuple[Tensor, SensorState]:
         """Return the frames behind each interval, and the state before the first one."""
         n, size = len(x), tuple(x.shape[-2:])
@@ -222,7 +230,8 @@ class VideoToVoxel(nn.Module):
         drawn = law if isinstance(law, EventCamera) else law.sample(n, generator)
         first, table = self._logs(x[:, :1])
         logs = first[:, 0] if table is None else table[first[:, 0].int()]
-        state = sensor.begin(logs, drawn.spread(n), seeds(generator, n), self.init)
+        seeds = draw_seeds(generator, n) if seeds is None else seeds
+        state = sensor.begin(logs, drawn.spread(n), seeds, self.init)
         if self.burn_in:
             quiet = x[:, :1].expand(-1, self.burn_in, -1, -1).contiguous()
             sink = torch.zeros(n, self.burn_in, 1, *size, dtype=self.dtype, device=x.device)

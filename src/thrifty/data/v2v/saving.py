@@ -1,0 +1,57 @@
+"""Networks on disk: weights as safetensors, beside the name and the settings that they belong to."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import load_file, save
+from torch import nn
+
+from thrifty._common import settings
+from thrifty._common.files import refuse_existing, write_whole
+from thrifty.data.v2v.networks import build_model
+
+SCHEMA, VERSION = "thrifty.v2v.model", 1
+
+
+def save_model(
+    model: nn.Module, folder: str | os.PathLike[str], name: str, *, force: bool = False, **made_with: Any
+) -> Path:
+    """Write a network.
+
+    Args:
+        model: Its weights.
+        folder: Where ``model.safetensors`` and ``v2v_model.json`` go.
+        name: That :func:`build_model` knows it by.
+        force: Replace what is there.
+        **made_with: Settings that :func:`build_model` needs.
+
+    Raises:
+        FileExistsError: There is one already, and ``force`` is False.
+    """
+    folder = Path(folder)
+    for part in ("model.safetensors", "v2v_model.json"):
+        refuse_existing(folder / part, force)
+    weights = {key: value.detach().cpu().contiguous() for key, value in model.state_dict().items()}
+    write_whole(folder / "model.safetensors", save(weights), force=force)
+    about = {"architecture": name, "settings": made_with}
+    write_whole(folder / "v2v_model.json", settings.dump(about, SCHEMA, VERSION), force=force)
+    return folder
+
+
+def load_model(folder: str | os.PathLike[str]) -> nn.Module:
+    """Read a network that :func:`save_model` wrote, in evaluation mode.
+
+    Raises:
+        FileNotFoundError: There is none.
+        ValueError: It is of another schema, or of an architecture that nobody registered.
+    """
+    path = Path(folder) / "v2v_model.json"
+    if not path.exists():
+        raise FileNotFoundError(f"model: expected a folder with v2v_model.json, got {folder}")
+    about = settings.parse(path.read_text(), SCHEMA, VERSION, known=("architecture", "settings"), name=str(path))
+    model = build_model(about["architecture"], **about["settings"])
+    model.load_state_dict(load_file(path.with_name("model.safetensors")))
+    return model.eval()

@@ -1,0 +1,132 @@
+"""Files: exact frames, short and corrupt ones, uneven times, and a list that stays small."""
+
+from fractions import Fraction
+
+import av
+import numpy as np
+import pytest
+
+from thrifty.data.v2v.index import VideoIndex
+from thrifty.data.v2v.video import VideoError, probe, read_frames, timestamps, video_files, write_video
+
+
+def test_a_part_of_a_video_is_that_part(clip):
+    """H.264 has few key frames; every start must give what decoding from the beginning gives."""
+    path = clip(frames=60)
+    whole = read_frames(path)
+    assert whole.shape == (60, 48, 64)
+    for start in (0, 1, 13, 37, 58):
+        assert (read_frames(path, start, 2) == whole[start : start + 2]).all()
+    assert (read_frames(path, 5, 3, window=(4, 8, 16, 20)) == whole[5:8, 4:20, 8:28]).all()
+    info = probe(path)
+    assert (info.frames, info.height, info.width, info.rate, info.uneven) == (60, 48, 64, 25.0, 0.0)
+    assert timestamps(path)[[0, 1, 59]].tolist() == pytest.approx([0, 40_000, 59 * 40_000])
+
+
+def test_full_range_expands_limited_luma(clip):
+    path = clip()
+    plain, full = read_frames(path), read_frames(path, full_range=True)
+    expected = np.rint(np.clip((plain.astype(float) - 16) / 219, 0, 1) * 255)
+    assert (full == expected).all()
+    assert (plain != full).any()
+
+
+def test_colour_is_written_and_read(tmp_path):
+    colour = np.zeros((3, 33, 48, 3), np.uint8)
+    colour[:, :, :24, 0] = 200
+    path = write_video(tmp_path / "colour.mp4", colour)
+    assert read_frames(path).shape == (3, 32, 48), "an odd row is cut off"
+
+
+def test_more_frames_than_there_are(clip):
+    path = clip(frames=10)
+    with pytest.raises(VideoError, match=r"clip.mp4: expected 5 frames from frame 7 on, got 10 in all"):
+        read_frames(path, 7, 5)
+    with pytest.raises(VideoError, match=r"a window of \(40, 0, 16, 16\) does not fit into 48 x 64"):
+        read_frames(path, 0, 1, window=(40, 0, 16, 16))
+    with pytest.raises(ValueError, match="start, count"):
+        read_frames(path, -1)
+
+
+def corrupt(path, at=0.5):
+    """Overwrite the middle of a file, behind its header."""
+    content = bytearray(path.read_bytes())
+    begin = int(len(content) * at)
+    content[begin : begin + len(content) // 3] = bytes(len(content) // 3)
+    path.write_bytes(bytes(content))
+    return path
+
+
+def test_files_that_are_no_videos(tmp_path, clip):
+    nonsense = tmp_path / "nonsense.mp4"
+    nonsense.write_bytes(b"not a video at all" * 100)
+    with pytest.raises(VideoError, match="nonsense.mp4: it cannot be opened"):
+        probe(nonsense)
+    with pytest.raises(FileNotFoundError, match="there is no file"):
+        read_frames(tmp_path / "absent.mp4")
+    cut = clip("cut.mp4", frames=60)
+    cut.write_bytes(cut.read_bytes()[: cut.stat().st_size // 2])
+    with pytest.raises(VideoError, match="cut.mp4"):
+        read_frames(cut)
+
+
+def test_a_sound_file_has_no_pictures(tmp_path):
+    with av.open(str(tmp_path / "sound.mkv"), "w") as container:
+        stream = container.add_stream("pcm_s16le", rate=8000, layout="mono")
+        frame = av.AudioFrame.from_ndarray(np.zeros((1, 800), np.int16), format="s16", layout="mono")
+        frame.sample_rate = 8000
+        container.mux(stream.encode(frame))
+    with pytest.raises(VideoError, match="expected a video stream, got none"):
+        probe(tmp_path / "sound.mkv")
+
+
+def uneven_clip(path):
+    """A variable frame rate: every third frame comes late."""
+    with av.open(str(path), "w") as container:
+        stream = container.add_stream("h264", rate=25)
+        stream.height, stream.width, stream.pix_fmt = 48, 64, "yuv420p"
+        at = 0
+        for i in range(30):
+            frame = av.VideoFrame.from_ndarray(np.full((48, 64), 8 * i, np.uint8), format="gray")
+            frame.pts, frame.time_base = at, Fraction(1, 25)
+            at += 3 if i % 3 == 2 else 1
+            container.mux(stream.encode(frame))
+        container.mux(stream.encode())
+    return path
+
+
+def test_a_list_stays_small_and_warns_of_what_it_finds(tmp_path, clip):
+    good, late, bad = clip("good.mp4"), uneven_clip(tmp_path / "late.mp4"), tmp_path / "bad.mp4"
+    bad.write_bytes(b"nothing")
+    with pytest.warns(UserWarning, match=r"left out|uneven") as caught:
+        index, left_out = VideoIndex.scan([good, late, bad])
+    said = " ".join(str(warning.message) for warning in caught)
+    assert "left out" in said
+    assert "bad.mp4" in said
+    assert "late.mp4: 31% of its frame intervals are uneven" in said
+    assert left_out == [str(bad)]
+    assert [index.path(i) for i in range(2)] == [str(good), str(late)]
+    saved = VideoIndex.load(index.save(tmp_path / "index.npz"))
+    assert saved.path(1) == str(late)
+    assert saved.frames.tolist() == [31, 30]
+    with pytest.raises(FileExistsError):
+        index.save(tmp_path / "index.npz")
+    with pytest.raises(VideoError, match="bad.mp4"):
+        VideoIndex.scan([bad], on_error="raise")
+    with pytest.warns(UserWarning, match="left out"), pytest.raises(VideoError, match="got none of 1"):
+        VideoIndex.scan([bad])
+    many = VideoIndex([f"/videos/{i:06d}.mp4" for i in range(10_000)], [300] * 10_000, [(336, 596)] * 10_000)
+    assert many.nbytes < 400_000
+    assert many.path(9_999) == "/videos/009999.mp4"
+
+
+def test_what_a_list_may_be(tmp_path, clip):
+    one, two = clip("one.mp4", frames=3), clip("two.mp4", frames=3)
+    (tmp_path / "list.txt").write_text("# ours\none.mp4\ntwo.mp4\n")
+    expected = [str(one), str(two)]
+    assert video_files(tmp_path) == video_files(tmp_path / "list.txt") == video_files([one, two]) == expected
+    with pytest.raises(FileNotFoundError, match=r"absent.mp4"):
+        video_files(tmp_path / "absent.mp4")
+    np.savez(tmp_path / "other.npz", x=np.zeros(2))
+    with pytest.raises(ValueError, match="expected an index of videos, got x"):
+        VideoIndex.load(tmp_path / "other.npz")
