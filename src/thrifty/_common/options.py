@@ -1,4 +1,4 @@
-"""Options of a command that mean the same everywhere, and are worded alike."""
+"""Options of a command that mean the same everywhere, and are worded alike; and how a run of training is told of."""
 
 from __future__ import annotations
 
@@ -14,3 +14,8 @@ Precision = Annotated[str, typer.Option("--precision", help="Of weights and acti
 Length = Annotated[int, typer.Option("--length", help="Tokens of a sequence.", min=2)]
 SaveEvery = Annotated[int, typer.Option("--save-every", help="Steps between checkpoints.", min=1)]
 Field = Annotated[str, typer.Option("--field", help="The field of a JSON object that holds the text.")]
+
+
+def say_step(step: int, steps: int, loss: float) -> None:
+    """Say on standard error how far a run of training is."""
+    typer.echo(f"step {step} of {steps}: loss {loss:.4f}", err=True)

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from thrifty._common.files import refuse_existing
-from thrifty._common.options import Device, Force, Json, Seed
+from thrifty._common.options import Device, Force, Json, Seed, say_step
 from thrifty._common.runs import first_process, join, world
 from thrifty.inference.token_reduction.options import METHODS, Schedule, Source, grouped
 
@@ -235,9 +235,6 @@ def finetune(
             [found[i] for i in order[rank : len(order) // processes * processes : processes]], loaded, batch, flip=seed
         )
 
-    def tell(step: int, total: int, loss: float) -> None:
-        typer.echo(f"step {step} of {total}: loss {loss:.4f}", err=True)
-
     steps = -(-(len(found) // processes) // batch)
     about = {
         "model": source.model,
@@ -247,7 +244,7 @@ def finetune(
         "batch": batch,
         "seed": seed,
     }
-    result = finetune(loaded, batches, steps, recipe, out=out, about=about, progress=tell)
+    result = finetune(loaded, batches, steps, recipe, out=out, about=about, progress=say_step)
     if first_process():
         typer.echo(json.dumps(result))
     if processes > 1:

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from thrifty._common.checks import one_of
-from thrifty._common.options import Field, Json, Length, Precision, SaveEvery, Seed
+from thrifty._common.options import Field, Json, Length, Precision, SaveEvery, Seed, say_step
 from thrifty._common.runs import PRECISIONS, first_process
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode="markdown")
@@ -142,14 +142,11 @@ def train(
 
     recipe = Recipe(length, steps, objective, lr, batch, accumulate, precision, beta, generations, reward, seed)
 
-    def progress(step: int, of: int, loss: float) -> None:
-        typer.echo(f"step {step} of {of}: loss {loss:.4f}", err=True)
-
     settings = _settings(layer_chunk, head_chunk).with_overrides(
         offload=offload, memory_budget_bytes=None if budget_gib is None else int(budget_gib * 2**30)
     )
     found = finetune(
-        recipe, model, data, out, field=field, save_every=save_every, fsdp=fsdp, config=settings, progress=progress
+        recipe, model, data, out, field=field, save_every=save_every, fsdp=fsdp, config=settings, progress=say_step
     )
     if first_process():
         typer.echo(json.dumps(found))
