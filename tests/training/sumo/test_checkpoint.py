@@ -13,7 +13,7 @@ from thrifty.training.sumo import SUMO, sumo_param_groups
 def make(dtype=torch.float32, seed=0, **options):
     torch.manual_seed(seed)
     model = nn.Sequential(nn.Linear(24, 40), nn.Tanh(), nn.Linear(40, 24)).to(dtype)
-    optimizer = SUMO(sumo_param_groups(model, rank=4), **{"lr": 0.02, "update_proj_gap": 5, **options})
+    optimizer = SUMO(sumo_param_groups(model, rank=4), **{"lr": 0.02, "update_proj_gap": 5, "oversample": 4, **options})
     return model, optimizer
 
 
@@ -30,7 +30,7 @@ def train(model, optimizer, steps, first=0):
     "options",
     [
         {},
-        {"residual": "fira", "limit_target": "update", "projector": "exact"},
+        {"residual": "fira", "limit_target": "update", "norm_growth_limit": 1.000001, "projector": "exact"},
         {"state_dtype": torch.bfloat16, "stagger": True, "lr": torch.tensor(0.02)},
         {"rounding": "kahan"},
     ],
