@@ -41,8 +41,9 @@ def account(job: Training) -> Account:
 
 def _flops(job: Training) -> list[Part]:
     tokens = job.sequences * job.tokens
-    weights = job.model.active * job.depth / job.model.layers  # embedding apart; the head is small beside the layers
-    forward = 2.0 * weights * tokens
+    head = job.model.text.vocab_size * job.model.text.hidden_size
+    layers = (job.model.active - head) * job.depth / job.model.layers  # the embedding is looked up, not multiplied
+    forward = 2.0 * (layers + head) * tokens
     attention = 2.0 * job.depth * tokens * job.length * job.model.attention_width
     backward = (1.0 if job.lora_rank else 2.0) * forward + 2.5 * attention
     parts = [
@@ -54,7 +55,8 @@ def _flops(job: Training) -> list[Part]:
     ]
     again = forward + attention
     if job.checkpointing:
-        parts.append(Part("recomputation", Resource.FLOPS, again, "the layers' forward pass again"))
+        layers_again = again - (0.0 if job.fused_head else 2.0 * head * tokens)
+        parts.append(Part("recomputation", Resource.FLOPS, layers_again, "the layers' forward pass again"))
     if job.objective == "dpo":
         parts.append(Part("reference model", Resource.FLOPS, again, "its forward pass"))
     if job.generated:

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import copy
+import json
+import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from thrifty._common.ledger import Resource, Task, Workload
 from thrifty.advise.evidence import memory, times
-from thrifty.advise.evidence.families import configuration
+from thrifty.advise.evidence.families import configuration, model
+from thrifty.advise.model import read_decoder
 from thrifty.advise.offers import delta_of
 from thrifty.bench import registry
 from thrifty.bench.context import Context
@@ -35,6 +41,7 @@ def signs(ctx: Context) -> Iterator[Sign]:
     """Yield every method's savings that this machine can measure."""
     yield from _streaming()
     yield from _states()
+    yield from _recurrence()
     yield from _drafts()
     yield from _seconds(ctx)
 
@@ -60,6 +67,128 @@ def _states() -> Iterator[Sign]:
             yield Sign(f"sumo, state beside {rival}, {hidden} wide", change, (theirs, ours))
 
 
+def _recurrence() -> Iterator[Sign]:
+    """What a recurrent layer keeps for its backward pass, beside the cells that torch has."""
+    import torch
+
+    from thrifty.models.lrcssm import DiagonalRNN
+
+    steps, channels, batch = 2000, 64, 4
+    for rival, cell in (("gru", torch.nn.GRU), ("lstm", torch.nn.LSTM)):
+        facts: dict[str, float | str] = {"sequence": steps, "state": channels, "batch": batch, "rnn": rival}
+        delta = delta_of(registry.get("lrcssm"), Workload(Task.SEQUENCE_CLASSIFICATION, facts))
+        inputs = torch.randn(batch, steps, channels, generator=torch.Generator().manual_seed(0))
+        layers = cell(channels, channels, batch_first=True), DiagonalRNN("lrc", channels, channels)
+        theirs, ours = (float(_kept(layer, inputs)) for layer in layers)
+        yield Sign(f"lrcssm, kept beside {rival}", delta.total(Resource.ACTIVATIONS), (theirs, ours))
+
+
+def _kept(layer: Any, inputs: Any) -> int:
+    """Return bytes of the distinct tensors that a forward pass saves for the backward pass."""
+    import torch
+
+    seen: dict[int, Any] = {}
+
+    def pack(tensor: Any) -> Any:
+        seen[tensor.untyped_storage()._cdata] = tensor
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        layer(inputs)
+    given = {each.untyped_storage()._cdata for each in (inputs, *layer.parameters())}
+    return sum(each.untyped_storage().nbytes() for key, each in seen.items() if key not in given)
+
+
+def _recourse() -> dict[str, Timed]:
+    """Recourse from a linear model, by closed forms and by gradients."""
+    from sklearn.datasets import load_breast_cancer
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.preprocessing import scale
+
+    from thrifty.solvers.ellice import ElliCE
+    from thrifty.solvers.ellice.evidence.contenders import library
+
+    table, labels = load_breast_cancer(return_X_y=True)
+    table = scale(table)
+    model = LogisticRegression(C=1 / (1e-3 * len(table)), max_iter=1000).fit(table, labels)
+    asking = table[model.predict(table) == 0][:20]
+    facts = {"queries": len(asking), "features": table.shape[1], "rows": len(table)}
+    delta = delta_of(registry.get("ellice"), Workload(Task.TABULAR_CLASSIFICATION, facts))
+    theirs, ours = library(model, table, labels, 0.01, 1e-3), ElliCE(model, epsilon=0.01, target=1)
+    return {
+        "ellice, seconds of 20 answers": (
+            delta.total(Resource.SECONDS),
+            lambda: theirs(asking),
+            lambda: ours.fit(table, labels).explain(asking),
+        )
+    }
+
+
+def _selection() -> dict[str, Timed]:
+    """Fine-tuning on a pool, and on what is chosen from it: choosing included."""
+    import torch
+
+    from thrifty.data.influence import InfluenceDistillation, warm_up
+
+    pool, selected, tokens, landmarks, layers = 64, 8, 32, 4, 8
+    config = times.configuration(layers, 64)
+    config._attn_implementation = "eager"
+    made = model(config, "float32")
+    ids = torch.randint(3, 2048, (pool + 4, tokens), generator=torch.Generator().manual_seed(0)).tolist()
+    rows = [{"input_ids": each} for each in ids]
+    start = warm_up(made, rows[:pool], steps=2, lr=1e-3)
+
+    def train(chosen: list[dict[str, Any]], epochs: int = 2) -> None:
+        pupil = copy.deepcopy(made)
+        adamw = torch.optim.AdamW(pupil.parameters(), lr=1e-4, foreach=False)
+        for _ in range(epochs):
+            for at in range(0, len(chosen), 8):
+                batch = torch.tensor([row["input_ids"] for row in chosen[at : at + 8]])
+                pupil(input_ids=batch, labels=batch, use_cache=False).loss.backward()
+                adamw.step()
+                adamw.zero_grad(set_to_none=True)
+
+    def choose() -> None:
+        picker = InfluenceDistillation(start.model, start.optimizer, num_landmarks=landmarks)
+        train([rows[i] for i in picker.select(rows[:pool], rows[pool:], k=selected).indices])
+
+    facts = {
+        "parameters": read_decoder(config).active, "pool": pool, "selected": selected, "sequence": tokens,
+        "layers": layers, "landmarks": landmarks, "targets": 4,
+    }  # fmt: skip
+    delta = delta_of(registry.get("influence"), Workload(Task.LM_FINETUNING, facts))
+    return {"influence, seconds of fine-tuning": (delta.total(Resource.FLOPS), lambda: train(rows[:pool]), choose)}
+
+
+def _drafting(ctx: Context) -> dict[str, Timed]:
+    """Whole generations by a mixture of experts, with and without a draft that agrees with it."""
+    from thrifty.inference.speculation.decode import SpeculativeDecoder
+    from thrifty.inference.speculation.evidence.models import calibrated_pair, prompts
+
+    target, draft = calibrated_pair(4, 0.05, seed=ctx.seed)
+    place = times.here(ctx)
+    found: dict[str, Timed] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        names = {"model": target.config, "draft": draft.config}
+        for name, config in names.items():
+            (Path(folder) / f"{name}.json").write_text(config.to_json_string())
+        rates = {"gib": 16, "tflops": place.flops["bfloat16"] / 1e12, "tb_per_s": place.bandwidth / 1e12}
+        (Path(folder) / "here.json").write_text(json.dumps(rates))
+        for batch in (1, 16):
+            facts: dict[str, float | str] = {name: str(Path(folder) / f"{name}.json") for name in names}
+            facts |= {"hardware": str(Path(folder) / "here.json"), "tokens": 24 * batch, "batch": batch, "alpha": 0.82}
+            delta = delta_of(registry.get("speculation"), Workload(Task.LM_SERVING, facts))
+            plain, drafted = (SpeculativeDecoder(target, draft, gamma) for gamma in (0, 4))
+            ids = prompts(batch, 16, seed=ctx.seed)
+
+            def call(decoder: Any, ids: Any = ids) -> Callable[[], object]:
+                return lambda: decoder.generate(ids, do_sample=False, max_new_tokens=24)
+
+            name = f"speculation, seconds of generations at batch {batch}"
+            found[name] = delta.total(Resource.SECONDS), call(plain), call(drafted)
+    return found
+
+
 def _drafts() -> Iterator[Sign]:
     """Speculative decoding of Qwen2-57B-A14B on two A800, as published: acceptance, and the peak speed-up."""
     for alpha, speedup in ((0.95, 2.18), (0.80, 1.72), (0.72, 1.29)):
@@ -73,9 +202,10 @@ def _drafts() -> Iterator[Sign]:
 
 
 def _seconds(ctx: Context) -> Iterator[Sign]:
-    for name, (predicted, without, with_it) in {**_tokens(), **_trees(), **_steps()}.items():
-        found = ctx.time({"without": without, "with": with_it}, repeats=3, at_most=4.0)
-        yield Sign(name, predicted, (found["without"].seconds.median, found["with"].seconds.median))
+    for pieces in (_tokens, _trees, _steps, _recourse, _selection, lambda: _drafting(ctx)):
+        for name, (predicted, without, with_it) in pieces().items():
+            found = ctx.time({"without": without, "with": with_it}, repeats=3, at_most=20.0)
+            yield Sign(name, predicted, (found["without"].seconds.median, found["with"].seconds.median))
 
 
 Timed = tuple[float, Callable[[], object], Callable[[], object]]
