@@ -89,7 +89,7 @@ def frame_errors(
     prediction: Float[Tensor, "n 1 h w"], target: Float[Tensor, "n 1 h w"], perceptual: Any = None, *,
     legacy_ssim: bool = False,
 ) -> dict[str, float]:  # fmt: skip
-    """Return ``mse``, ``ssim`` and, with a perceptual metric, ``perceptual`` of frames, predictions clamped to [0, 1]."""
+    """Return ``mse``, ``ssim`` and, with such a metric, ``perceptual`` of frames; predictions are clamped to [0, 1]."""
     clamped = prediction.clamp(0, 1)
     found = {
         "mse": float(mse(clamped, target).mean()),

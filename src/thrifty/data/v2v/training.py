@@ -40,7 +40,7 @@ class Recipe:
         weight_decay: Of AdamW.
         decay: Factor on the rate after every epoch; 1 keeps it.
         chunk: Steps of a sequence that are differentiated together; ``None``: all (back-propagation is cut between).
-        remember: Keep no activations between steps, compute them again (less memory, a third more time).
+        recompute: Keep no activations of a step but compute them again (less memory, a third more time).
         precision: Of the forward pass: ``"fp32"`` or ``"bf16"``.
         workers: Processes that decode.
         seed: Of weights, shuffles and samples.
@@ -63,7 +63,7 @@ class Recipe:
     weight_decay: float = 0.0
     decay: float = 1.0
     chunk: int | None = None
-    remember: bool = True
+    recompute: bool = False
     precision: Literal["fp32", "bf16"] = "fp32"
     workers: int = 0
     seed: int = 0
@@ -83,13 +83,13 @@ class Recipe:
     @classmethod
     def published(cls, model: str, **changes: Any) -> Recipe:
         """Return the paper's settings for a network; of one of your own, those of E2VID."""
-        settings: dict[str, Any] = {
+        of_network: dict[str, dict[str, Any]] = {
             "hypere2vid": {"lr": 1e-3, "epochs": 60},
             "etnet": {"batch": 6, "lr": 2e-4, "epochs": 100, "optimizer": "adamw", "weight_decay": 0.01, "decay": 0.94},
             "evflownet": {"batch": 10, "epochs": 50},
             "eraft": {"batch": 10, "epochs": 50},
-        }.get(model, {})
-        return cls(model=model, **(settings | changes))
+        }
+        return cls(model=model, **(of_network.get(model, {}) | changes))
 
 
 class Trainer:
@@ -218,10 +218,10 @@ class Trainer:
     def _forward(self, voxel: Tensor, state: Any) -> tuple[Tensor, Any]:
         kind = self.device.type
         with torch.autocast(kind, torch.bfloat16) if self.recipe.precision == "bf16" else nullcontext():
-            if self.recipe.remember:
-                output, state = self._wrapped(voxel, state)
-            else:
+            if self.recipe.recompute:
                 output, state = checkpoint(self._wrapped, voxel, state, use_reentrant=False)
+            else:
+                output, state = self._wrapped(voxel, state)
         return output.float(), state
 
     def _resume(self, out: Path | None, about: Mapping[str, Any] | None) -> int:

@@ -33,7 +33,8 @@ class Attend(nn.Module):
         query = self.norm(x)
         key = query if memory is None or self.norm_memory is None else self.norm_memory(memory)
         seen: Tensor = self.attention(query, key, key, need_weights=False)[0]
-        return x + self.dropout(seen)
+        made: Tensor = x + self.dropout(seen)
+        return made
 
 
 def feed_forward() -> nn.Sequential:

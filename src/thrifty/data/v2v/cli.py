@@ -1,0 +1,298 @@
+"""``thrifty v2v``: convert, report, train, evaluate and show, on your own videos and recordings."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from thrifty._common.files import refuse_existing, write_whole
+from thrifty._common.options import Device, Force, Json, Precision, SaveEvery, Seed
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode="markdown")
+
+Videos = Annotated[list[Path], typer.Argument(help="Videos, folders of them, or .txt lists of paths.", exists=True)]
+Camera = Annotated[
+    str, typer.Option(help="random, or a preset: clean, noisy, davis346, prophesee-gen4; or C_POS,C_NEG.")
+]
+Bins = Annotated[int, typer.Option(help="Bins of a voxel grid.", min=1)]
+
+
+@app.callback()
+def _v2v() -> None:
+    """Event-camera training data straight from ordinary video."""
+
+
+@app.command()
+def convert(
+    video: Annotated[Path, typer.Argument(help="A video.", exists=True)],
+    out: Annotated[
+        Path, typer.Option(help=".h5: a recording with events and frames; .aedat4, .raw, .dat: events; .npz: voxels.")
+    ],
+    camera: Camera = "random",
+    bins: Bins = 5,
+    start: Annotated[int, typer.Option(help="First frame.", min=0)] = 0,
+    frames: Annotated[int | None, typer.Option(help="How many; else all that follow.", min=2)] = None,
+    seed: Seed = 0,
+    force: Force = False,
+) -> None:
+    """Turn a video into an event recording, or into voxel grids."""
+    import io
+
+    import numpy as np
+    import torch
+
+    from thrifty.data.v2v import VideoToVoxel, frames_to_events
+    from thrifty.data.v2v.event_files import write_events
+    from thrifty.data.v2v.recordings import write_recording
+    from thrifty.data.v2v.video import read_frames, timestamps
+
+    refuse_existing(out, force)
+    drawn, levels = _camera(camera, seed), read_frames(video, start, frames)
+    generator = torch.Generator().manual_seed(seed)
+    if out.suffix == ".npz":
+        usable = (len(levels) - 1) // bins * bins + 1
+        voxels = VideoToVoxel(bins, camera=drawn)(torch.from_numpy(levels[None, :usable]), generator)[0].numpy()
+        held = io.BytesIO()
+        np.savez_compressed(held, voxels=voxels, camera=json.dumps(drawn.describe()[0]))
+        write_whole(out, held.getvalue(), force=force)
+        typer.echo(f"{out}: {len(voxels)} voxel grids of {voxels.shape[1:]}")
+        return
+    times = np.rint(timestamps(video)[start : start + len(levels)])
+    events = frames_to_events(levels, times, drawn, generator)
+    if out.suffix in (".h5", ".hdf5"):
+        write_recording(out, events, levels, times, force=force)
+    else:
+        write_events(out, events, levels.shape[1:], force=force)
+    typer.echo(f"{out}: {len(events)} events, {len(levels)} frames of {levels.shape[1]} x {levels.shape[2]}")
+
+
+@app.command()
+def report(
+    videos: Videos,
+    thresholds: Annotated[str, typer.Option(help="Thresholds of noise-free cameras.")] = "0.1,0.2,0.5,1.0",
+    limit: Annotated[int, typer.Option(help="At most so many videos are simulated.", min=1)] = 4,
+    as_json: Json = False,
+) -> None:
+    """Tell what a list of videos holds, and what storing its events or voxel grids would take."""
+    from thrifty.data.v2v import VideoIndex
+    from thrifty.data.v2v.report import as_json as rows_of
+    from thrifty.data.v2v.report import statistics_of, storage_report
+
+    values = _numbers(thresholds, "thresholds")
+    index, left_out = VideoIndex.scan(list(videos))
+    facts = statistics_of(index) | {"left_out": left_out}
+    paths = [index.path(i) for i in range(min(limit, len(index)))]
+    found = {path: storage_report(path, values) for path in paths}
+    if as_json:
+        typer.echo(json.dumps({"list": facts, "storage": {path: rows_of(rows) for path, rows in found.items()}}))
+        return
+    typer.echo(
+        f"{facts['videos']} videos, {facts['frames']} frames, {facts['megapixels']:.0f} Mpx; left out: {len(left_out)}"
+    )
+    table = Table(
+        "video", "threshold", "events", "stream / video", "voxels / video", "decode s", "simulate s", box=None
+    )
+    for path, rows in found.items():
+        for row in rows:
+            ratios = (f"{row.event_ratio:.0f} x", f"{row.voxel_ratio:.0f} x")
+            seconds = (f"{row.decode_seconds:.2f}", f"{row.simulate_seconds:.2f}")
+            table.add_row(Path(path).name, f"{row.threshold:g}", f"{row.events / 1e6:.1f} M", *ratios, *seconds)
+    Console().print(table)
+
+
+@app.command()
+def train(
+    videos: Videos,
+    out: Annotated[Path, typer.Option(help="Folder for checkpoints, result.json and the model.")],
+    model: Annotated[str, typer.Option(help="e2vid, firenet, hypere2vid, etnet; flow: evflownet, eraft.")] = "e2vid",
+    config: Annotated[Path | None, typer.Option(help="Sensor, camera and samples, as JSON.", exists=True)] = None,
+    length: Annotated[int | None, typer.Option("--length", help="Voxel grids of a sample.", min=1)] = None,
+    crop: Annotated[int | None, typer.Option(help="Side of a sample, pixels.", min=8)] = None,
+    epochs: Annotated[int | None, typer.Option(help="Passes over the samples; else the paper's.", min=1)] = None,
+    batch: Annotated[int | None, typer.Option(help="Samples at once, a process.", min=1)] = None,
+    lr: Annotated[float | None, typer.Option(help="Rate; else the paper's.")] = None,
+    chunk: Annotated[int | None, typer.Option(help="Steps differentiated together; else all.", min=1)] = None,
+    recompute: Annotated[bool, typer.Option("--recompute", help="Less memory, more time.")] = False,
+    teacher: Annotated[str, typer.Option(help="Flow: dis, raft-small or raft-large.")] = "dis",
+    weights: Annotated[Path | None, typer.Option(help="Of a RAFT teacher.", exists=True)] = None,
+    perceptual: Annotated[str, typer.Option(help="substitute, lpips-vgg, lpips-alex or none.")] = "substitute",
+    workers: Annotated[int, typer.Option(help="Processes that decode.", min=0)] = 2,
+    precision: Precision = "fp32",
+    save_every: SaveEvery = 500,
+    device: Device = "auto",
+    seed: Seed = 0,
+) -> None:
+    """Train a network on ordinary video; an interrupted run goes on.
+
+    `torchrun --no-python --nproc-per-node 8 thrifty v2v train ...` makes it data-parallel.
+    """
+    import torch
+
+    from thrifty._common.runs import first_process, join, world
+    from thrifty.data.v2v import VideoVoxelDataset
+    from thrifty.data.v2v.config import PipelineConfig
+    from thrifty.data.v2v.networks import build_model
+    from thrifty.data.v2v.teachers import named
+    from thrifty.data.v2v.training import TRAINERS, Recipe
+
+    settings = PipelineConfig.from_json(config.read_text(), name=str(config)) if config else PipelineConfig()
+    given = {"epochs": epochs, "batch": batch, "lr": lr, "chunk": chunk}
+    recipe = Recipe.published(
+        model, workers=workers, precision=precision, seed=seed, recompute=recompute,
+        **{name: value for name, value in given.items() if value is not None},
+    )  # fmt: skip
+    device = join(device)
+    with torch.device("meta"):
+        kind: Any = build_model(model)
+    flow = kind.task == "flow"
+    samples = settings.samples() | {k: v for k, v in (("sequence_length", length), ("crop", crop)) if v is not None}
+    data = VideoVoxelDataset(
+        list(videos), seed=seed, simulate="worker" if device == "cpu" else "step", return_first_frame=flow,
+        return_previous_voxel=bool(getattr(kind, "needs_previous", False)), **samples,
+    )  # fmt: skip
+    data.v2v.to(device if data.simulate == "step" else "cpu")
+    extra = {} if flow else {"loss": _loss(perceptual)}
+    trainer = TRAINERS[kind.task](data, recipe, device=device, teacher=named(teacher, weights), **extra)
+
+    def tell(step: int, total: int, loss: float) -> None:
+        typer.echo(f"step {step} of {total}: loss {loss:.4f}", err=True)
+
+    about = {"config": json.loads(settings.to_json()), "videos": [str(path) for path in videos], "teacher": teacher}
+    result = trainer.fit(out, save_every=save_every, about=about, progress=tell)
+    if first_process():
+        write_whole(out / "pipeline.json", settings.to_json(), force=True)
+        typer.echo(json.dumps({k: v for k, v in result.items() if k != "losses"}))
+    if world()[1] > 1:
+        torch.distributed.destroy_process_group()
+
+
+@app.command("eval")
+def evaluate(
+    model: Annotated[Path, typer.Argument(help="Folder of a trained network.", exists=True)],
+    recordings: Annotated[list[Path], typer.Argument(help="HDF5 recordings with events and images.", exists=True)],
+    bins: Bins = 5,
+    window: Annotated[str, typer.Option(help="What bins divide: frames, or events as the paper tests.")] = "frames",
+    representation: Annotated[str, typer.Option(help="discrete or interpolated.")] = "discrete",
+    start: Annotated[float, typer.Option(help="Seconds behind the first frame.", min=0)] = 0.0,
+    end: Annotated[float, typer.Option(help="Seconds at which to stop.")] = float("inf"),
+    perceptual: Annotated[str, typer.Option(help="none, lpips-alex or lpips-vgg.")] = "none",
+    legacy_ssim: Annotated[bool, typer.Option("--legacy-ssim", help="A data range of 2, as published tables.")] = False,
+    device: Device = "auto",
+    as_json: Json = False,
+) -> None:
+    """Measure a network on recordings: frames by MSE and SSIM, flow by end-point error."""
+    from thrifty._common.runs import device_of
+    from thrifty.data.v2v.recordings import evaluate as measure
+    from thrifty.data.v2v.saving import load_model
+
+    loaded, place = load_model(model), device_of(device)
+    found = {
+        str(path): measure(
+            loaded, path, bins=bins, device=place, perceptual=_perceptual(perceptual), legacy_ssim=legacy_ssim,
+            window=window, representation=representation, start=start, end=end,
+        )
+        for path in recordings
+    }  # fmt: skip
+    if as_json:
+        typer.echo(json.dumps(found))
+        return
+    names = list(next(iter(found.values())))
+    table = Table("recording", *names, box=None, header_style="bold")
+    for path, row in found.items():
+        table.add_row(Path(path).name, *(f"{row[name]:.4g}" for name in names))
+    Console().print(table)
+
+
+@app.command()
+def show(
+    source: Annotated[Path, typer.Argument(help="A video, or an event recording.", exists=True)],
+    out: Annotated[Path, typer.Option(help="An .mp4, or a .png of one voxel grid.")],
+    camera: Camera = "davis346",
+    bins: Bins = 5,
+    start: Annotated[int, typer.Option(help="First frame.", min=0)] = 0,
+    frames: Annotated[int, typer.Option(help="Frames of a video.", min=2)] = 51,
+    seed: Seed = 0,
+    force: Force = False,
+) -> None:
+    """Draw voxel grids in red and blue."""
+    import numpy as np
+
+    from thrifty.data.v2v.pictures import save_png, voxel_picture
+    from thrifty.data.v2v.video import write_video
+
+    refuse_existing(out, force)
+    grids = _grids(source, camera, bins, start, frames, seed)
+    if out.suffix == ".png":
+        save_png(out, voxel_picture(grids[0]), force=force)
+    else:
+        scale = max(1.0, float(np.quantile(np.abs(grids.sum(axis=1)), 0.99)))
+        beside = out.with_name(f".part-{out.name}")
+        try:
+            write_video(beside, np.stack([voxel_picture(grid, scale) for grid in grids]), rate=10)
+            beside.replace(out)
+        finally:
+            beside.unlink(missing_ok=True)
+    typer.echo(f"wrote {out}", err=True)
+
+
+def _grids(source: Path, camera: str, bins: int, start: int, frames: int, seed: int) -> Any:
+    """Return voxel grids of a video, of ``bins`` intervals each, or of a recording, of 40 ms each."""
+    import numpy as np
+    import torch
+
+    from thrifty.data.v2v import VideoToVoxel, events_to_voxel
+    from thrifty.data.v2v.event_files import SUFFIXES, read_events
+    from thrifty.data.v2v.video import probe, read_frames
+
+    if source.suffix.lower() in SUFFIXES:
+        events, size = read_events(source)
+        edges = np.arange(events["t"].min(initial=0), events["t"].max(initial=0) + 1, 40_000)
+        return np.stack([events_to_voxel(events, size, bins, t_range=(t, t + 40_000)) for t in edges])
+    count = min(frames, probe(source).frames - start)
+    count = (count - 1) // bins * bins + 1
+    levels = torch.from_numpy(read_frames(source, start, count))[None]
+    v2v = VideoToVoxel(bins, camera=_camera(camera, seed))
+    return v2v(levels, torch.Generator().manual_seed(seed))[0].numpy()
+
+
+def _camera(text: str, seed: int) -> Any:
+    import torch
+
+    from thrifty.data.v2v import EventCamera, EventCameraSampler, preset
+
+    if text == "random":
+        return EventCameraSampler().sample(1, torch.Generator().manual_seed(seed))
+    if text[0].isdigit() or text[0] in ".-":
+        values = _numbers(text, "camera")
+        if len(values) != 2:
+            raise ValueError(f"camera: expected C_POS,C_NEG, got {text!r}")
+        return EventCamera(*values)
+    return preset(text)
+
+
+def _numbers(text: str, name: str) -> list[float]:
+    try:
+        return [float(part) for part in text.split(",")]
+    except ValueError:
+        raise ValueError(f"{name}: expected numbers with commas between, got {text!r}") from None
+
+
+def _perceptual(name: str) -> Any:
+    from thrifty._common.checks import one_of
+    from thrifty.data.v2v.losses import GradientStructureLoss, lpips
+
+    one_of("perceptual", name, ("none", "substitute", "lpips-vgg", "lpips-alex"))
+    if name == "none":
+        return None
+    return GradientStructureLoss() if name == "substitute" else lpips(name.removeprefix("lpips-"))
+
+
+def _loss(perceptual: str) -> Any:
+    from thrifty.data.v2v.losses import ReconstructionLoss
+
+    return ReconstructionLoss(_perceptual(perceptual))
