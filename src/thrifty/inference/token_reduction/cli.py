@@ -199,8 +199,8 @@ def finetune(
     weight_decay: Annotated[float, typer.Option(help="Weight decay.")] = 2e-5,
     batch: Annotated[int, typer.Option(help="Images at once, a process.", min=1)] = 128,
     ema: Annotated[float, typer.Option(help="Decay of the averaged weights; 0 for none.")] = 0.9998,
-    distill: Annotated[str, typer.Option(help="Teacher: original or ema.")] = "original",
-    distill_weight: Annotated[float, typer.Option(help="Of the distillation.")] = 0.5,
+    teacher: Annotated[str, typer.Option(help="Whom it learns from: original or ema.")] = "original",
+    distill: Annotated[float, typer.Option(help="Weight of the distillation.")] = 0.5,
     parameters: Annotated[
         str, typer.Option(help="all weights, norms, or added: only what the reduction added (w1, beta, DC embeddings).")
     ] = "all",
@@ -217,7 +217,7 @@ def finetune(
     from thrifty.inference.token_reduction import files, reduce_tokens
     from thrifty.inference.token_reduction.finetune import Recipe, finetune
 
-    recipe = Recipe(epochs, lr, weight_decay, distill_weight, 1.0, distill, ema, parameters, precision)  # type: ignore[arg-type]
+    recipe = Recipe(epochs, lr, weight_decay, distill, 1.0, teacher, ema, parameters, precision)  # type: ignore[arg-type]
     found, names = files.labelled_folder(data)
     held = files.labelled_folder(validation, names)[0] if validation else found[::10]
     if not validation:
