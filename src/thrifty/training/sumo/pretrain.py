@@ -15,7 +15,6 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch.utils.data import IterableDataset
 
 from thrifty._common.checks import one_of
@@ -24,6 +23,7 @@ from thrifty._common.files import write_whole
 from thrifty._common.runs import Progress, enter_run, reporter, training_arguments, world
 from thrifty._common.texts import blocks, documents, text_files
 from thrifty.training.sumo.groups import sumo_param_groups
+from thrifty.training.sumo.memory import optimizer_state_bytes
 from thrifty.training.sumo.optimizer import SUMO
 
 #: Hidden size, feed-forward size, layers, heads of GaLore's models, which are the paper's.
@@ -161,7 +161,7 @@ def pretrain(
         "steps": trainer.state.global_step,
         "loss": loss,
         "perplexity": math.exp(loss),
-        "state_bytes": state_bytes(trainer.optimizer),
+        "state_bytes": optimizer_state_bytes(getattr(trainer.optimizer, "optimizer", trainer.optimizer))["total"],
         "resumed": checkpoint is not None,
     }
     if trainer.is_world_process_zero():
@@ -188,16 +188,6 @@ def llama_config(config: str, vocabulary: int) -> Any:
         vocab_size=vocabulary, hidden_size=hidden, intermediate_size=inner, num_hidden_layers=layers,
         num_attention_heads=heads, max_position_embeddings=1024, use_cache=False,
     )  # fmt: skip
-
-
-def state_bytes(optimizer: Any) -> int:
-    """Return the bytes of every tensor in an optimizer's state, GaLore's projectors included."""
-    inner = getattr(optimizer, "optimizer", optimizer)  # accelerate wraps it
-    total = 0
-    for state in inner.state.values():
-        held = [getattr(value, "ortho_matrix", value) for value in state.values()]
-        total += sum(t.numel() * t.element_size() for t in held if isinstance(t, torch.Tensor))
-    return total
 
 
 class _Blocks(IterableDataset[dict[str, list[int]]]):
