@@ -129,6 +129,11 @@ class AmorLIPLoss(nn.Module):
         self._check_average()
         self.amortizer.start_epoch(epoch)
 
+    @property
+    def log_lambda(self) -> Pair | None:
+        """What the last call divided by: log λ of its images and texts, on the scale of the sum."""
+        return None if self._found is None else self._found[1]
+
     def amortization_parameters(self) -> list[nn.Parameter]:
         """Return the networks' parameters, which the loss trains itself: keep them out of the towers' optimizer."""
         return list(self.amortizer.online.parameters())

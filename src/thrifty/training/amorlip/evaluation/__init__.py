@@ -1,0 +1,1 @@
+"""Evaluation of CLIP models: zero-shot classification, retrieval, task lists and their averages."""

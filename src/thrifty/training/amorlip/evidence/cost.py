@@ -1,0 +1,106 @@
+"""E3: what a step of the loss costs beside open_clip's ClipLoss: peak memory, time, and the share of stage I."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from thrifty.bench.claims import Measurement
+from thrifty.bench.context import Context
+from thrifty.bench.evidence import Evidence
+from thrifty.bench.memory import allocated_peak
+from thrifty.bench.timing import threads
+from thrifty.training.amorlip.evidence.contenders import CLIP, OURS, contender
+from thrifty.training.amorlip.loss import AmorLIPLoss
+
+DIM, CHUNK = 512, 512
+BATCH, SMALL = 4096, 256
+
+#: r1 of ours and of ClipLoss by seed, where they were trained.
+Gate = tuple[Sequence[float], Sequence[float]] | None
+
+
+def memory(ctx: Context, evidence: Evidence) -> None:
+    """Peak bytes of loss and backward pass, in blocks, beside ClipLoss; and that both have the same gradient."""
+    leaves = _leaves(BATCH, ctx)
+    workload = f"loss and backward pass, {BATCH} pairs of {DIM} numbers, blocks of {CHUNK} rows"
+    ours, clip = _amorlip(ctx, chunk_size=CHUNK, amor_every=1), contender(CLIP).make(0, 0, 0)
+    gradients: dict[str, Tensor] = {}
+    peaks = {}
+    for name, loss in ((OURS, ours), (CLIP, clip)):
+        call = _step(loss, leaves)
+        call()  # the optimiser's state of the networks is there from the first fit on
+        peaks[name] = Measurement.of(allocated_peak(call, device=ctx.device) / 2**20, "MiB")
+        assert leaves[0].grad is not None
+        gradients[name] = leaves[0].grad
+        evidence.row(name, {"peak": peaks[name]}, workload=workload)
+    expected = 2 * gradients[CLIP]
+    error = float((gradients[OURS] - expected).abs().max() / expected.abs().max())
+    evidence.measured("memory", peaks[OURS].over(peaks[CLIP]), gate=error)
+
+
+def stage_one(ctx: Context, evidence: Evidence) -> None:
+    """The share of a step of the loss that fits the networks, at the three intervals of the paper."""
+    leaves = _leaves(1024 if ctx.full else 512, ctx)
+    shares = {}
+    with threads(1):
+        for every in (1, 8, 32):
+            loss = _amorlip(ctx, amor_every=every)
+            call = _step(loss, leaves)
+            for _ in range(64 if ctx.full else 32):
+                call()
+            shares[every] = loss.diagnostics()["stage_one_share"]
+    for every, share in shares.items():
+        found = {"stage I": Measurement.of(100 * share, "% of loss and backward pass", timed=True)}
+        evidence.row(OURS, found, workload=f"fitted every {every} steps, {len(leaves[0])} pairs of {DIM} numbers")
+    evidence.measured("stage-one-share", Measurement.of(100 * shares[8], "%", timed=True))
+
+
+def time(ctx: Context, evidence: Evidence, gate: Gate) -> None:
+    """Seconds of loss and backward pass, stage I every 8 steps, beside ClipLoss."""
+    found = {}
+    for batch in (SMALL, BATCH):
+        leaves = _leaves(batch, ctx)
+        calls: dict[str, Callable[[], object]] = {
+            OURS: _eight(_step(_amorlip(ctx), leaves)),
+            CLIP: _eight(_step(contender(CLIP).make(0, 0, 0), leaves)),
+        }
+        workload = f"8 steps of loss and backward pass, stage I in one, {batch} pairs of {DIM} numbers"
+        found[batch] = ctx.timed(evidence, calls, workload=workload, quick=4.0, full=60.0)
+    if gate is not None:
+        evidence.measured("time", found[BATCH][OURS].over(found[BATCH][CLIP]), gate=gate)
+        evidence.measured("time-small-batch", found[SMALL][OURS].over(found[SMALL][CLIP]), gate=gate)
+
+
+def _eight(step: Callable[[], object]) -> Callable[[], object]:
+    """Take eight steps: in exactly one of them the networks are fitted."""
+
+    def call() -> None:
+        for _ in range(8):
+            step()
+
+    return call
+
+
+def _step(loss: Callable[..., Tensor], leaves: Sequence[Tensor]) -> Callable[[], object]:
+    def call() -> None:
+        for leaf in leaves:
+            leaf.grad = None
+        loss(*leaves).backward()  # type: ignore[no-untyped-call]
+
+    return call
+
+
+def _amorlip(ctx: Context, **options: Any) -> AmorLIPLoss:
+    made = AmorLIPLoss(DIM, pos_coef=1.0, steps_per_epoch=10**9, ema_decay=0.9, seed=ctx.seed, **options)
+    return made.to(ctx.device)
+
+
+def _leaves(batch: int, ctx: Context) -> tuple[Tensor, Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(ctx.seed)
+    u, v = (functional.normalize(torch.randn(batch, DIM, generator=generator), dim=1).to(ctx.device) for _ in "uv")
+    return u.requires_grad_(), v.requires_grad_(), torch.tensor(14.3, device=ctx.device, requires_grad=True)

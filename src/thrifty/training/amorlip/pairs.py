@@ -1,0 +1,204 @@
+"""Image-text pairs as people have them: a table of paths and captions, a folder, or the shards of webdataset."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import json
+import re
+import tarfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset, IterableDataset, get_worker_info
+
+from thrifty._common.extras import require
+from thrifty._common.runs import world
+from thrifty._common.tables import read_table
+
+SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp")
+Transform = Callable[[Any], dict[str, Tensor]]
+Tokenize = Callable[[list[str]], dict[str, Tensor]]
+
+
+def read_pairs(path: Path, *, image_field: str = "image", caption_field: str = "caption") -> list[tuple[Path, str]]:
+    """Read paths of pictures and their captions.
+
+    Args:
+        path: A .csv, .tsv, .parquet or .jsonl file (paths relative to it), or a folder of pictures, each with its
+            caption in a .txt file of the same name.
+        image_field: The column of paths.
+        caption_field: The column of captions.
+
+    Raises:
+        ValueError: There are none, or a column is missing.
+        FileNotFoundError: A picture is missing; the first one is named.
+    """
+    if path.is_dir():
+        pictures = sorted(file for file in path.rglob("*") if file.suffix.lower() in SUFFIXES)
+        found = [(file, file.with_suffix(".txt")) for file in pictures if file.with_suffix(".txt").exists()]
+        pairs = [(file, text.read_text().strip()) for file, text in found]
+    elif path.suffix == ".jsonl":
+        rows = [json.loads(line) for line in path.read_text().splitlines() if line.strip()]
+        pairs = [
+            (path.parent / str(row[image_field]), str(row[caption_field]))
+            for row in _with(rows, path, image_field, caption_field)
+        ]
+    else:
+        columns = read_table(path)
+        for field in (image_field, caption_field):
+            if field not in columns:
+                raise ValueError(f"{path}: expected a column {field!r}, got {', '.join(columns)}")
+        pairs = [
+            (path.parent / str(image), str(caption))
+            for image, caption in zip(columns[image_field], columns[caption_field], strict=True)
+        ]
+    if not pairs:
+        raise ValueError(f"data: expected pairs of pictures and captions in {path}, got none")
+    if missing := next((picture for picture, _ in pairs if not picture.exists()), None):
+        raise FileNotFoundError(f"data: {path} names {missing}, which is not there")
+    return pairs
+
+
+def _with(rows: list[dict[str, Any]], path: Path, *names: str) -> list[dict[str, Any]]:
+    for number, row in enumerate(rows, start=1):
+        for name in names:
+            if name not in row:
+                raise ValueError(f"{path}, line {number}: expected a field {name!r}, got {', '.join(row)}")
+    return rows
+
+
+class Pairs(Dataset[dict[str, Tensor]]):
+    """Pictures and captions as a model's inputs, with each pair's number in the data set.
+
+    Args:
+        pairs: As :func:`read_pairs` gives them.
+        image: A picture to the model's inputs.
+        tokenize: Captions to the model's inputs.
+    """
+
+    def __init__(self, pairs: Sequence[tuple[Path, str]], image: Transform, tokenize: Tokenize) -> None:
+        self.pairs, self.image, self.tokenize = pairs, image, tokenize
+
+    def __len__(self) -> int:
+        return len(self.pairs)
+
+    def __getitem__(self, place: int) -> dict[str, Tensor]:
+        path, caption = self.pairs[place]
+        return _inputs(open_picture(path), caption, place, self.image, self.tokenize)
+
+
+class Shards(IterableDataset[dict[str, Tensor]]):
+    """Pairs streamed out of tar files, as webdataset lays them out: ``name.jpg`` beside ``name.txt``.
+
+    Shards are shared out among processes and loader workers; each epoch has another order of shards.
+
+    Args:
+        shards: Paths of the tar files.
+        image: A picture to the model's inputs.
+        tokenize: Captions to the model's inputs.
+        buffer: Pairs among which the next one is drawn.
+        seed: Of the order.
+    """
+
+    def __init__(
+        self, shards: Sequence[Path], image: Transform, tokenize: Tokenize, *, buffer: int = 1000, seed: int = 0
+    ) -> None:
+        self.shards, self.image, self.tokenize, self.buffer, self.seed, self.epoch = (
+            shards,
+            image,
+            tokenize,
+            buffer,
+            seed,
+            0,
+        )
+
+    def set_epoch(self, epoch: int) -> None:
+        """Choose another order."""
+        self.epoch = epoch
+
+    def __iter__(self) -> Iterator[dict[str, Tensor]]:
+        generator = torch.Generator().manual_seed(1_000_003 * self.seed + self.epoch)
+        order = torch.randperm(len(self.shards), generator=generator).tolist()
+        rank, ranks = world()
+        worker = get_worker_info()
+        own, of = (worker.id, worker.num_workers) if worker else (0, 1)
+        mine = order[rank * of + own :: ranks * of]
+        held: list[tuple[bytes, str]] = []
+        for pair in itertools.chain.from_iterable(tar_pairs(self.shards[place]) for place in mine):
+            held.append(pair)
+            if len(held) > self.buffer:
+                yield self._one(held.pop(int(torch.randint(len(held), (), generator=generator))))
+        while held:
+            yield self._one(held.pop(int(torch.randint(len(held), (), generator=generator))))
+
+    def _one(self, pair: tuple[bytes, str]) -> dict[str, Tensor]:
+        return _inputs(open_picture(io.BytesIO(pair[0])), pair[1], None, self.image, self.tokenize)
+
+
+def tar_members(path: Path) -> Iterator[dict[str, bytes]]:
+    """Yield the samples of a tar file: the contents of members that share a name, by their suffix."""
+    sample: dict[str, bytes] = {}
+    before = None
+    with tarfile.open(path) as packed:
+        for member in packed:
+            if not member.isfile():
+                continue
+            stem, _, suffix = member.name.rpartition("/")[2].partition(".")
+            key = member.name[: len(member.name) - len(suffix)]
+            if key != before and sample:
+                yield sample
+                sample = {}
+            before = key
+            file = packed.extractfile(member)
+            assert file is not None, stem
+            sample[f".{suffix.lower()}"] = file.read()
+    if sample:
+        yield sample
+
+
+def tar_pairs(path: Path) -> Iterator[tuple[bytes, str]]:
+    """Yield picture (as stored) and caption of every sample that has both."""
+    for sample in tar_members(path):
+        picture = next((sample[suffix] for suffix in SUFFIXES if suffix in sample), None)
+        if picture is not None and ".txt" in sample:
+            yield picture, sample[".txt"].decode().strip()
+
+
+def expand(pattern: str) -> list[Path]:
+    """Return the files that ``shards-{000..012}.tar``, ``*.tar`` or a plain path names.
+
+    Raises:
+        FileNotFoundError: One of them is missing, or there is none.
+    """
+    found = re.fullmatch(r"(.*)\{(\d+)\.\.(\d+)\}(.*)", pattern)
+    if found:
+        head, low, high, tail = found.groups()
+        paths = [Path(f"{head}{number:0{len(low)}d}{tail}") for number in range(int(low), int(high) + 1)]
+    elif "*" in pattern:
+        paths = sorted(Path(pattern).parent.glob(Path(pattern).name))
+    else:
+        paths = [Path(pattern)]
+    missing = [path for path in paths if not path.exists()]
+    if missing or not paths:
+        raise FileNotFoundError(f"data: there is no {missing[0] if missing else pattern}")
+    return paths
+
+
+def collate(rows: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
+    """Stack the inputs of a batch."""
+    return {name: torch.stack([row[name] for row in rows]) for name in rows[0]}
+
+
+def open_picture(source: Any) -> Any:
+    """Return a picture in RGB."""
+    with require("PIL.Image", extra="vision").open(source) as picture:
+        return picture.convert("RGB")
+
+
+def _inputs(picture: Any, caption: str, place: int | None, image: Transform, tokenize: Tokenize) -> dict[str, Tensor]:
+    inputs = image(picture) | {name: tokens[0] for name, tokens in tokenize([caption]).items()}
+    return inputs if place is None else inputs | {"index": torch.tensor(place)}
