@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from functools import partialmethod
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from thrifty._common.ledger import Resource, Workload
 from thrifty.inference.speculation import Acceptance, Row, SpeculationModel
 from thrifty.inference.speculation.cli import app
 from thrifty.inference.speculation.cost import predict
+from thrifty.inference.speculation.fit import FitResult
 from thrifty.inference.speculation.rows import append_row, read_rows
 
 TRUE = SpeculationModel(32, 4, 20.0, 1.05, 2.0, 0.05, 0.3, 0.1, 0.4, 0.01, 0.05, 0.001)
@@ -47,7 +49,8 @@ def rows_file(tmp_path):
     return path
 
 
-def test_from_rows_to_a_schedule(run, rows_file, tmp_path):
+def test_from_rows_to_a_schedule(run, rows_file, tmp_path, monkeypatch):
+    monkeypatch.setattr(FitResult, "bands", partialmethod(FitResult.bands, refits=5))  # a hundred take seconds
     model = tmp_path / "model.json"
     out, err = run("fit", rows_file, "--out", model)
     assert "expert_load" in out
@@ -84,6 +87,10 @@ def test_from_rows_to_a_schedule(run, rows_file, tmp_path):
     assert "draft tokens" in run("recommend", model, "--alpha", "0.8")[0]
     run("plot", model, "--alpha", "0.8", "--rows", rows_file, "--gamma", "1,3", "--out", tmp_path / "plot.svg")
     assert (tmp_path / "plot.svg").read_text().startswith("<?xml")
+    passes = tmp_path / "passes.csv"
+    passes.write_text("batch_size,t_ar_ms\n1,2.0\n")
+    _, err = run("plot", model, "--alpha", "0.8", "--rows", passes, "--out", tmp_path / "plot2.svg")
+    assert "no points are drawn" in err
 
 
 def test_without_a_measurement_there_is_a_prior(run):
@@ -93,7 +100,7 @@ def test_without_a_measurement_there_is_a_prior(run):
     _, err = run("predict", "--config", "gpt-oss-20b", *PRIOR[2:], "--sigma", "0.9", "--context", "4096")
     assert "gpt-oss-20b: weights of 2, experts of 0.53125 bytes" in err
     assert "changes nothing" not in err
-    _, err = run("recommend", *PRIOR, "--sigma", "0.9")
+    _, err = run("recommend", *PRIOR, "--sigma", "0.9", "--at", "4")
     assert "nothing was measured" in err
     assert "cost nothing" not in err
 
@@ -168,6 +175,16 @@ def test_a_model_is_measured_batch_by_batch_and_resumed(run, tmp_path, capsys):
     assert measured("1", "1,3")[1] == [*found, (1, 3, 4)]
     assert measured("1", "1", "8")[1] == [*found, (1, 3, 4), (1, 1, 8)]
     assert {row.hardware for row in read_rows(rows)} == {f"cpu, fp32, {torch.get_num_threads()} threads, grouped_mm"}
+    with pytest.raises(ValueError, match="--draft"):
+        run(*words, "--batch", "1", "--gamma", "2")
+    both = tmp_path / "both.jsonl"
+    more = ("--draft", tmp_path, "--out", both, "--tokens", "3", "--new-tokens", "12", "--context", "4")
+    for lengths in ("2", "2,3"):
+        run(*words[:3], *words[5:], *more, "--batch", "1,2", "--gamma", lengths)
+    of_generations = [row for row in read_rows(both) if row.speedup]
+    assert sorted((row.batch_size, row.gamma) for row in of_generations) == [(1, 2), (1, 3), (2, 2), (2, 3)]
+    assert all(row.sigma and row.t_draft_ms and row.context == 4 for row in of_generations)
+    assert len(read_rows(both)) == 4 + 4
     before = rows.read_text()
     for more in (("--draft", tmp_path), ("--experts", "eager")):
         with pytest.raises(ValueError, match="another file"):
@@ -201,6 +218,7 @@ def test_acceptance_of_a_log(run, tmp_path):
         (["predict", *PRIOR], "expected one of --alpha"),
         (["predict", *PRIOR, "--alpha", "0.5", "--sigma", "0.9"], "--alpha and --sigma"),
         (["predict", "--alpha", "0.5"], "--config and --hardware"),
+        (["recommend", *PRIOR, "--sigma", "0.9"], "at: expected the draft length at which --sigma was seen"),
         (["predict", *PRIOR, "--accept-rate", "58"], "per cent"),
         (["predict", *PRIOR, "--alpha", "0.5", "--batch", "1,x"], "whole numbers"),
         (["predict", *PRIOR, "--alpha", "0.5", "--batch", "0"], "at least 1"),

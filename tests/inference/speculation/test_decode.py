@@ -19,6 +19,7 @@ from transformers import (
     LlamaConfig,
     MambaConfig,
     OPTConfig,
+    RwkvConfig,
 )
 
 from thrifty.inference.speculation import (
@@ -433,10 +434,12 @@ def test_models_that_cannot_be_rolled_back_are_refused(pair):
     assert SpeculativeDecoder(target, draft, np.int64(2)).gamma == 2
     size = {"vocab_size": 40, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
     local = [[["global", "local"], 1]]
+    recurrent = RwkvConfig(vocab_size=40, hidden_size=16, num_hidden_layers=2)
     for config, message in (
         (BloomConfig(vocab_size=40, hidden_size=16, n_layer=1, n_head=2), "ALiBi"),
         (FalconConfig(**size, alibi=True, new_decoder_architecture=False), "ALiBi"),
         (GPTNeoConfig(vocab_size=40, hidden_size=16, num_layers=2, num_heads=2, attention_types=local), "by slot"),
+        (recurrent, "takes no cache of keys and values"),
     ):
         with pytest.raises(ValueError, match=message):
             SpeculativeDecoder(tiny.Auto.from_config(config), draft)

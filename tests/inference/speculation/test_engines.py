@@ -92,6 +92,25 @@ def test_sglang_results(tmp_path):
     assert row.sigma == pytest.approx(0.6)
 
 
+def test_repeats_of_plain_runs_are_averaged_and_strange_pairs_are_refused(tmp_path):
+    def read(*records):
+        paths = [tmp_path / f"{number}.json" for number in range(len(records))]
+        for path, record in zip(paths, records, strict=True):
+            path.write_text(json.dumps(record))
+        return read_vllm_bench(paths)
+
+    plain, faster = bench(4, 10.0, 95.0), drafting(4, 8.0, 120.0)
+    (row,) = read(plain, bench(4, 14.0, 90.0), faster)
+    assert (row.t_ar_ms, row.speedup) == (12, pytest.approx(1.5))
+    for change, message in (
+        ({"spec_decode_num_drafts": 0, "spec_decode_draft_tokens": 0}, "nothing was drafted"),
+        ({"spec_decode_accepted_tokens": 4000}, "at most 3000 accepted"),
+        ({"model_id": "another"}, "no pair"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            read(plain, faster | change)
+
+
 def test_requests_of_other_lengths_are_no_pair(tmp_path, caplog):
     sizes = {"completed": 10, "total_output_tokens": 1000}
     for name, record, read in (

@@ -12,6 +12,7 @@ from thrifty.inference.speculation import (
     fit_speculation_model,
     generation_row,
     measure_generation,
+    profile_generation,
     profile_target,
 )
 from thrifty.inference.speculation.measure import steady_rate
@@ -66,6 +67,8 @@ def test_generations_become_rows():
     assert 1 / 3 <= row.sigma <= 1
     assert row.speedup == pytest.approx(steady_rate(found[2], 3) / steady_rate(found[0], 3))
     assert min(row.t_ar_ms, row.t_verify_ms, row.t_draft_ms, row.t_reject_ms) > 0
+    with pytest.raises(ValueError, match="at least 1, got 0"):
+        generation_row(target, found[0], found[0], 3, 0)
     with pytest.raises(ValueError, match="all 9 requests"):
         steady_rate(found[2], 9)
 
@@ -73,6 +76,15 @@ def test_generations_become_rows():
 def test_an_implementation_that_serving_has_not_is_not_timed():
     with pytest.raises(ValueError, match="batched_mm"):
         profile_target(tiny.qwen_moe(), [1], [1], context=3, repeats=1, experts="batched_mm")
+
+
+def test_generations_are_profiled_over_batch_sizes_and_lengths():
+    target = tiny.qwen_moe()
+    rows = profile_generation(target, target, [1, 3], [1, 2], context=4, new_tokens=9, repeats=1)
+    assert [(row.batch_size, row.gamma, row.context) for row in rows] == [(1, 1, 4), (1, 2, 4), (3, 1, 4), (3, 2, 4)]
+    assert all(row.sigma == 1 for row in rows)  # the target is always right
+    with pytest.raises(ValueError, match="gammas"):
+        profile_generation(target, target, [1], [0])
 
 
 def test_bad_arguments():

@@ -133,6 +133,13 @@ def test_files_round_trip_and_unknown_fields_are_refused(tmp_path):
         SpeculationModel.load(tmp_path / "other.json")
 
 
+def test_more_tokens_of_a_request_than_were_measured_wake_more_experts():
+    model = replace(MODEL, block_experts=(8.0, 13.0, 17.0, 20.0))
+    alone = [float(model.active_experts(1, width)) for width in (1, 4, 5, 8, 40)]
+    assert alone == pytest.approx([8, 20, 23, 32, 64])
+    assert float(replace(MODEL, block_experts=(8.0,)).active_experts(1, 3)) == pytest.approx(24)
+
+
 def test_extrapolation_is_flagged():
     model = replace(MODEL, measured_batches=(1.0, 64.0), measured_top_k=(8,))
     assert model.extrapolated([1, 64, 65]).tolist() == [False, False, True]

@@ -101,6 +101,8 @@ def test_a_draft_that_is_too_large_is_recommended_against():
 
 def test_extrapolation_and_priors_are_said():
     assert "extrapolated above batch 512" in " ".join(recommend_schedule(MIXTURE, ACCEPTANCE, max_batch=600).warnings)
+    late = replace(MIXTURE, measured_batches=(16, 512))
+    assert "extrapolated below batch 16" in " ".join(recommend_schedule(late, ACCEPTANCE, max_batch=32).warnings)
     prior = SpeculationModel(8, 2, 50.0, 1.02, 2.0, 0.05, 0.3, 0.3, 0.1, 0, 0, 0, source="prior, not fitted")
     assert "prior, not fitted" in " ".join(recommend_schedule(prior, ACCEPTANCE, max_batch=8).warnings)
 

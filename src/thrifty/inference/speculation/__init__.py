@@ -37,7 +37,7 @@ from thrifty.inference.speculation.study import selection_study
 
 if TYPE_CHECKING:
     from thrifty.inference.speculation.decode import SpeculativeDecoder, SpeculativeOutput, SpeculativeStats
-    from thrifty.inference.speculation.measure import generation_row, measure_generation
+    from thrifty.inference.speculation.measure import generation_row, measure_generation, profile_generation
     from thrifty.inference.speculation.passes import profile_target
 
 #: What needs torch and transformers is imported when it is first used.
@@ -47,6 +47,7 @@ _LATER = {
     "SpeculativeStats": "decode",
     "generation_row": "measure",
     "measure_generation": "measure",
+    "profile_generation": "measure",
     "profile_target": "passes",
 }
 
@@ -75,6 +76,7 @@ __all__ = [
     "goodput",
     "hardware_sweep",
     "measure_generation",
+    "profile_generation",
     "profile_target",
     "profitable_batches",
     "read_metrics",

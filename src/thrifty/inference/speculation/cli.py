@@ -32,6 +32,9 @@ from thrifty.inference.speculation.options import (
     sizes_of,
 )
 
+#: Draft length at which fit shows speed-ups, unless one is named.
+BANDS_AT = 4
+
 app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode="markdown")
 
 
@@ -49,6 +52,10 @@ def measure(
     tokens: Annotated[str, typer.Option(help="Tokens of a request in a pass.")] = "1,2,4,7",
     context: Annotated[int, typer.Option(help="Tokens in each request's cache.", min=0)] = 256,
     repeats: Annotated[int, typer.Option(help="Samples of each cell.", min=1)] = 5,
+    gamma: Annotated[
+        str | None, typer.Option(help="Draft lengths to generate with, too: acceptance and real speed-ups.")
+    ] = None,
+    new_tokens: Annotated[int, typer.Option(help="Of a request that is generated.", min=4)] = 64,
     experts: Annotated[str, typer.Option(help="How experts are computed meanwhile.")] = "grouped_mm",
     data: Annotated[Path | None, typer.Option(help="Text to read, in place of random tokens.", exists=True)] = None,
     random: Annotated[bool, typer.Option("--random", help="Random weights: for times.")] = False,
@@ -57,34 +64,41 @@ def measure(
     precision: Precision = "bf16",
     threads: Annotated[int | None, typer.Option(help="torch's threads.", min=1)] = None,
 ) -> None:
-    """Time one pass of a model over batch sizes and tokens of a request, and a step of its draft."""
+    """Time passes of a model over batch sizes and tokens of a request, steps of its draft, and whole generations."""
     import torch
 
     from thrifty.inference.speculation.loading import load_model, read_tokens
+    from thrifty.inference.speculation.measure import profile_generation
     from thrifty.inference.speculation.passes import profile_target
-    from thrifty.inference.speculation.rows import append_row, finished_cells, read_rows
+    from thrifty.inference.speculation.rows import append_row, finished_rows, read_rows
 
     sizes, widths = numbers(batch, "batch"), sorted({1, *numbers(tokens, "tokens")})
     if threads is not None:
         torch.set_num_threads(threads)
     names = " with ".join(Path(name).name for name in (target, draft) if name)
     where = f"{device}, {precision}, {torch.get_num_threads()} threads, {experts}{', compiled draft' * compile_draft}"
-    done = finished_cells(out, model=names, hardware=where)
-    todo = {size: [width for width in widths if (size, width, context) not in done] for size in sizes}
+    lengths = numbers(gamma, "gamma") if gamma is not None else []
+    if lengths and draft is None:
+        raise ValueError("gamma: expected --draft with it, to generate with")
+    done = [row for row in finished_rows(out, model=names, hardware=where) if row.context == context]
+    timed = {(row.batch_size, row.verify_tokens) for row in done if row.speedup is None}
+    generated = {(row.batch_size, row.gamma) for row in done if row.speedup is not None}
     model = load_model(target, precision, device, random=random)
     small = load_model(draft, precision, device, random=random, name="draft") if draft else None
     words = read_tokens(target, data) if data is not None else None
-    for size, missing in todo.items():
-        if not missing:
-            continue
-        typer.echo(f"batch {size}", err=True)
-        rows = profile_target(
-            model, [size], missing, context=context, repeats=repeats, draft=small, text=words, experts=experts,
-            compile_draft=compile_draft,
-        )  # fmt: skip
+    how: dict[str, Any] = {"context": context, "repeats": repeats, "text": words, "experts": experts}
+    how |= {"compile_draft": compile_draft}
+    for size in sizes:
+        missing = [width for width in widths if (size, width) not in timed]
+        drafted = [length for length in lengths if (size, length) not in generated]
+        if missing or drafted:
+            typer.echo(f"batch {size}", err=True)
+        rows = profile_target(model, [size], missing, draft=small, **how) if missing else []
+        rows = [row for row in rows if row.verify_tokens in missing]
+        if drafted:
+            rows += profile_generation(model, small, [size], drafted, new_tokens=new_tokens, **how)
         for row in rows:
-            if row.verify_tokens in missing:
-                append_row(out, replace(row, model=names, hardware=where))
+            append_row(out, replace(row, model=names, hardware=where))
     typer.echo(f"{out}: {len(read_rows(out))} rows")
 
 
@@ -105,7 +119,7 @@ def fit(
     sigma: Sigma = None,
     accept_length: AcceptLength = None,
     accept_rate: AcceptRate = None,
-    at: At = 4,
+    at: At = None,
     seed: Seed = 0,
     force: Force = False,
     as_json: Json = False,
@@ -139,7 +153,9 @@ def fit(
     bands: list[dict[str, float]] = []
     if any(value is not None for value in (alpha, sigma, accept_length, accept_rate)):
         survives, sizes = acceptance_of(alpha, sigma, accept_length, accept_rate, at), sizes_of(measured)
-        columns = (sizes, found.model.speedup(sizes, at, survives), *found.bands(sizes, at, survives, rng=seed))
+        length = at or BANDS_AT
+        low, high = found.bands(sizes, length, survives, rng=seed)
+        columns = (sizes, found.model.speedup(sizes, length, survives), low, high)
         names = ("batch", "speedup", "low", "high")
         bands = [dict(zip(names, map(float, row), strict=True)) for row in zip(*columns, strict=True)]
     if as_json:
@@ -152,7 +168,7 @@ def fit(
     Console().print(table)
     typer.echo(f"error: {found.rmse:.4f} {unit} ({found.model.source})")
     if bands:
-        table = Table("batch", f"speed-up, {at} drafts", "90 % of refits", box=None, header_style="bold")
+        table = Table("batch", f"speed-up, {at or BANDS_AT} drafts", "90 % of refits", box=None, header_style="bold")
         for band in bands:
             table.add_row(f"{band['batch']:g}", f"{band['speedup']:.2f}", f"{band['low']:.2f} to {band['high']:.2f}")
         Console().print(table)
@@ -171,13 +187,13 @@ def predict(
     sigma: Sigma = None,
     accept_length: AcceptLength = None,
     accept_rate: AcceptRate = None,
-    at: At = 4,
+    at: At = None,
     context: Context = 0,
     as_json: Json = False,
 ) -> None:
     """Predict speed-ups, target efficiency, and where a round's time goes."""
     found, prior = model_of(model, config, draft_config, hardware, gpus, context)
-    acceptance = acceptance_of(alpha, sigma, accept_length, accept_rate, at)
+    acceptance = acceptance_of(alpha, sigma, accept_length, accept_rate, at or gamma or None)
     sizes = numbers(batch, "batch")
     parts = [found.breakdown(size, gamma, acceptance, context=context) for size in sizes]
     beyond = found.extrapolated(sizes)
@@ -195,6 +211,7 @@ def predict(
         mark = " *" if far and not prior else ""
         table.add_row(f"{size}{mark}", f"{part['speedup']:.2f}", f"{efficiency:.2f}", *shares)
     Console().print(table)
+    typer.echo("from bias on: shares of a round's time")
     typer.echo(f"{gamma} draft tokens, {parts[0]['tokens']:.2f} tokens a round; {found.source}")
     if found.free_drafts:
         typer.echo("warning: drafts cost nothing in this model: no draft was measured or named", err=True)
@@ -217,7 +234,7 @@ def recommend(
     sigma: Sigma = None,
     accept_length: AcceptLength = None,
     accept_rate: AcceptRate = None,
-    at: At = 4,
+    at: At = None,
     context: Context = 0,
 ) -> None:
     """Recommend a draft length for every batch size, as vLLM or SGLang reads it; warn where it will not help."""
@@ -271,7 +288,7 @@ def plot(
     sigma: Sigma = None,
     accept_length: AcceptLength = None,
     accept_rate: AcceptRate = None,
-    at: At = 4,
+    at: At = None,
     context: Context = 0,
     force: Force = False,
 ) -> None:
@@ -282,6 +299,8 @@ def plot(
     found, _ = model_of(model, config, draft_config, hardware, gpus, context)
     acceptance = acceptance_of(alpha, sigma, accept_length, accept_rate, at)
     points = read_rows(rows) if rows is not None else ()
+    if points and not any(row.speedup and row.sigma for row in points):
+        typer.echo("warning: none of the rows has a speed-up and a sigma: no points are drawn", err=True)
     lengths = numbers(gamma, "gamma")
     plot_model(
         out, found, acceptance, gammas=lengths, max_batch=max_batch, rows=points, context=context, force=force

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
+import torch
 from jaxtyping import Int
 from torch import Tensor
 
 from thrifty.inference.speculation.decode.decoder import SpeculativeDecoder
 from thrifty.inference.speculation.decode.stats import Round, SpeculativeStats
 from thrifty.inference.speculation.formula import experts_of
+from thrifty.inference.speculation.passes import requests
 from thrifty.inference.speculation.rows import Row
 
 
@@ -23,6 +26,8 @@ def measure_generation(
     *,
     new_tokens: int = 24,
     repeats: int = 1,
+    experts: str | None = "grouped_mm",
+    compile_draft: bool = False,
     **generating: Any,
 ) -> dict[int, list[SpeculativeStats]]:
     """Generate with each draft length in turn, several times, interleaved.
@@ -34,6 +39,8 @@ def measure_generation(
         gammas: Draft lengths; 0 is plain decoding, which the others are compared with.
         new_tokens: Of each request; ends of sequences are ignored.
         repeats: Rounds over all draft lengths.
+        experts: How experts are computed meanwhile.
+        compile_draft: Compile the draft's steps.
         generating: Passed on to :meth:`~thrifty.inference.speculation.decode.SpeculativeDecoder.generate`.
 
     Returns:
@@ -41,11 +48,14 @@ def measure_generation(
     """
     settings = {"do_sample": False, "eos_token_id": None, "pad_token_id": 0, "max_new_tokens": new_tokens} | generating
     found: dict[int, list[SpeculativeStats]] = {gamma: [] for gamma in gammas}
+    decoders = {
+        gamma: SpeculativeDecoder(target, draft, gamma, experts=experts, compile_draft=compile_draft)
+        for gamma in gammas
+    }
     for repeat in range(repeats):
         order = [*gammas[repeat % len(gammas) :], *gammas[: repeat % len(gammas)]]
         for gamma in order:
-            out = SpeculativeDecoder(target, draft, gamma).generate(input_ids, **settings)
-            found[gamma].append(out.stats)
+            found[gamma].append(decoders[gamma].generate(input_ids, **settings).stats)
     return found
 
 
@@ -76,7 +86,13 @@ def steady_rate(stats: Sequence[SpeculativeStats], batch: int) -> float:
 def generation_row(
     model: Any, stats: Sequence[SpeculativeStats], plain: Sequence[SpeculativeStats], batch: int, gamma: int
 ) -> Row:
-    """Return a measurement of whole generations: σ, speed-up, and the times of a round's parts."""
+    """Return a measurement of whole generations: σ, speed-up, and the times of a round's parts.
+
+    Raises:
+        ValueError: Nothing is drafted, or in no round did all requests take part.
+    """
+    if gamma < 1:
+        raise ValueError(f"gamma: expected a draft length of at least 1, got {gamma}")
     rounds, steps = steady_rounds(stats, batch), steady_rounds(plain, batch)
     experts, top_k = experts_of(model.config.get_text_config().to_dict())
     sigma = sum(r.gained for r in rounds) / sum(r.batch * (gamma + 1) for r in rounds)
@@ -84,5 +100,54 @@ def generation_row(
         batch, gamma, experts, top_k, sigma, steady_rate(stats, batch) / steady_rate(plain, batch),
         statistics.median(r.verify_ms for r in steps), statistics.median(r.verify_ms for r in rounds),
         statistics.median(r.draft_ms for r in rounds) / gamma, statistics.median(r.reject_ms for r in rounds),
-        verify_tokens=gamma + 1, repeats=len(rounds),
+        verify_tokens=gamma + 1, repeats=len(rounds), model=type(model).__name__,
     )  # fmt: skip
+
+
+def profile_generation(
+    target: Any,
+    draft: Any,
+    batch_sizes: Sequence[int],
+    gammas: Sequence[int],
+    *,
+    context: int = 256,
+    new_tokens: int = 64,
+    repeats: int = 1,
+    text: Int[Tensor, " tokens"] | None = None,
+    experts: str | None = "grouped_mm",
+    compile_draft: bool = False,
+    seed: int = 0,
+) -> list[Row]:
+    """Generate with and without drafts, over batch sizes and draft lengths: acceptance, speed-ups, a round's parts.
+
+    Args:
+        target: The target, a causal language model of transformers.
+        draft: The draft model.
+        batch_sizes: Requests decoded together.
+        gammas: Draft lengths, each at least 1.
+        context: Tokens of each prompt.
+        new_tokens: Of each request; ends of sequences are ignored.
+        repeats: Generations with each length.
+        text: Where prompts are taken from; ``None``: random tokens, of which little is accepted.
+        experts: How experts are computed meanwhile.
+        compile_draft: Compile the draft's steps.
+        seed: Of the prompts.
+
+    Returns:
+        A row for each batch size and draft length.
+
+    Raises:
+        ValueError: A size is below 1, or the text is too short.
+    """
+    if min([*batch_sizes, *gammas, context, repeats]) < 1:
+        raise ValueError("batch_sizes, gammas, context and repeats: expected at least 1")
+    generator, rows = torch.Generator().manual_seed(seed), []
+    for batch in batch_sizes:
+        ids = requests(target, batch, context, text, generator)
+        found = measure_generation(
+            target, draft, ids, [0, *gammas], new_tokens=new_tokens, repeats=repeats, experts=experts,
+            compile_draft=compile_draft,
+        )  # fmt: skip
+        measured = (generation_row(target, found[gamma], found[0], batch, gamma) for gamma in gammas)
+        rows += [replace(row, context=context) for row in measured]
+    return rows

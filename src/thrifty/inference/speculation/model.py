@@ -153,9 +153,11 @@ class SpeculationModel:
         """Return the experts of a layer that a pass over ``batch`` requests of ``tokens`` tokens wakes."""
         k = self.top_k if top_k is None else top_k
         if self.block_experts is not None and top_k is None:
-            known = np.asarray(self.block_experts)
+            known = np.array([0.0, *self.block_experts])
             widths = np.asarray(tokens, float)
-            awake = np.interp(widths, np.arange(1, len(known) + 1), known)
+            awake = np.interp(widths, np.arange(len(known)), known)
+            beyond = np.maximum(widths - len(known) + 1, 0.0)  # each further token wakes as many as the last known
+            awake = np.minimum(awake + beyond * (known[-1] - known[-2]), self.num_experts)
             return expected_active_experts(batch, self.num_experts, k, block_experts=awake)
         return expected_active_experts(np.multiply(batch, tokens), self.num_experts, k)
 

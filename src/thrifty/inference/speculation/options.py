@@ -24,7 +24,7 @@ Alpha = Annotated[float | None, typer.Option(help="Chance that a draft token is 
 Sigma = Annotated[float | None, typer.Option(help="Tokens a round over the most it could give (the paper's).")]
 AcceptLength = Annotated[float | None, typer.Option(help="Mean tokens a round, bonus token included.")]
 AcceptRate = Annotated[float | None, typer.Option(help="Accepted over drafted tokens, in [0, 1] (the engines').")]
-At = Annotated[int, typer.Option(help="Draft length at which sigma, length or rate were seen.", min=1)]
+At = Annotated[int | None, typer.Option(help="Draft length at which sigma, length or rate were seen.", min=1)]
 MaxBatch = Annotated[int, typer.Option(help="The largest batch.", min=1)]
 Context = Annotated[float, typer.Option(help="Tokens in each request's cache.", min=0)]
 
@@ -53,9 +53,13 @@ def model_of(
 
 
 def acceptance_of(
-    alpha: float | None, sigma: float | None, length: float | None, rate: float | None, gamma: int
+    alpha: float | None, sigma: float | None, length: float | None, rate: float | None, gamma: int | None
 ) -> Acceptance:
-    """Return the acceptance that one of four options names."""
+    """Return the acceptance that one of four options names.
+
+    Raises:
+        ValueError: None or several do, or it was seen at a draft length that is not given.
+    """
     from thrifty.inference.speculation import Acceptance
 
     given = {"--alpha": alpha, "--sigma": sigma, "--accept-length": length, "--accept-rate": rate}
@@ -64,6 +68,8 @@ def acceptance_of(
         raise ValueError(f"acceptance: expected one of {', '.join(given)}, got {' and '.join(named) or 'none'}")
     if alpha is not None:
         return Acceptance.from_rate(alpha)
+    if gamma is None:
+        raise ValueError(f"at: expected the draft length at which {named[0]} was seen, got none")
     if sigma is not None:
         return Acceptance.from_sigma(sigma, gamma)
     if length is not None:

@@ -110,21 +110,12 @@ class Passes:
         generator = torch.Generator().manual_seed(seed)
         longest = max(*self.widths, STEPS if draft is not None else 1)
         need, vocabulary = context + longest, model.config.get_text_config().vocab_size
-        if text is not None and len(text) < need:
-            raise ValueError(f"text: expected at least {need} tokens (context and the longest pass), got {len(text)}")
-
-        def requests(batch: int) -> Tensor:
-            if text is None:
-                return torch.randint(0, vocabulary, (batch, need), generator=generator).to(device)
-            starts = torch.randint(0, len(text) - need + 1, (batch,), generator=generator)
-            return torch.stack([text[s : s + need] for s in starts.tolist()]).to(device)
-
         self.cells: dict[Key, _Cell] = {}
         self.awake: dict[Key, float] = {}
         with pinned_experts(model, experts), pinned_experts(self.draft, experts):
             for batch in batch_sizes:
                 # Which experts a few tokens wake is chance: small batches are drawn several times.
-                draws = [requests(batch) for _ in range(max(1, DRAWS // batch))]
+                draws = [requests(model, batch, need, text, generator) for _ in range(max(1, DRAWS // batch))]
                 target = _primed(model, draws[0], context, need)
                 for width in self.widths:
                     key = ("target", batch, width)
@@ -224,6 +215,24 @@ def profile_target(
         if progress is not None:
             progress(repeat + 1, repeats)
     return passes.rows()
+
+
+def requests(
+    model: Any, batch: int, length: int, text: Int[Tensor, " tokens"] | None, generator: torch.Generator
+) -> Int[Tensor, "batch length"]:
+    """Return tokens for every request of a batch: random ones, or from random places of a text.
+
+    Raises:
+        ValueError: The text is too short.
+    """
+    device = next(model.parameters()).device
+    if text is None:
+        vocabulary = model.config.get_text_config().vocab_size
+        return torch.randint(0, vocabulary, (batch, length), generator=generator).to(device)
+    if len(text) < length:
+        raise ValueError(f"text: expected at least {length} tokens (of context and what follows), got {len(text)}")
+    starts = torch.randint(0, len(text) - length + 1, (batch,), generator=generator)
+    return torch.stack([text[s : s + length] for s in starts.tolist()]).to(device)
 
 
 def _primed(model: Any, ids: Tensor, context: int, capacity: int, step: Step | None = None) -> Reader:

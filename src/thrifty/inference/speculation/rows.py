@@ -122,8 +122,8 @@ def append_row(path: str | os.PathLike[str], row: Row) -> None:
         os.fsync(file.fileno())
 
 
-def finished_cells(path: Path, *, model: str, hardware: str) -> set[tuple[float, int, float]]:
-    """Return what a file of measured rows holds already, as (batch size, tokens of a request, context).
+def finished_rows(path: Path, *, model: str, hardware: str) -> list[Row]:
+    """Return the rows that a file of an interrupted measurement holds already.
 
     A last line that an interruption cut off is dropped from the file.
 
@@ -138,7 +138,7 @@ def finished_cells(path: Path, *, model: str, hardware: str) -> set[tuple[float,
     if path.suffix not in _LINES or not path.parent.is_dir():
         raise ValueError(f"out: expected a name that ends in .jsonl, in a folder that exists, got {path}")
     if not path.exists():
-        return set()
+        return []
     text = path.read_bytes()
     whole = text[: text.rfind(b"\n") + 1]
     if whole != text:
@@ -149,7 +149,7 @@ def finished_cells(path: Path, *, model: str, hardware: str) -> set[tuple[float,
         if (row.model, row.hardware) != (model, hardware):
             held = f"{row.model} ({row.hardware})"
             raise ValueError(f"out: expected another file for {model} ({hardware}): {path} holds rows of {held}")
-    return {(row.batch_size, row.width("gamma+1"), row.context or 0.0) for row in rows}
+    return rows
 
 
 def to_csv(rows: Iterable[Row]) -> str:

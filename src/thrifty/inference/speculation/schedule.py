@@ -183,6 +183,8 @@ def recommend_schedule(
             warnings.append(f"acceptance is known up to position {known}; up to {longest} it is taken to go on falling")
     if model.measured_batches is not None and max_batch > model.measured_batches[1]:
         warnings.append(f"extrapolated above batch {model.measured_batches[1]:g}, the largest that was measured")
+    if model.measured_batches is not None and model.measured_batches[0] > 1:
+        warnings.append(f"extrapolated below batch {model.measured_batches[0]:g}, the smallest that was measured")
     if model.measured_batches is None:
         warnings.append(f"nothing was measured here (the model is: {model.source}); fit before you rely on it")
     return Schedule(entries, tuple(float(gain) for gain in gains), tuple(warnings))

@@ -8,6 +8,7 @@ before any query may look at it. There are no holes, nothing is ever moved, and 
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import torch
@@ -128,6 +129,8 @@ def check_cacheable(model: Any) -> None:
     name = type(model).__name__
     if getattr(config, "is_encoder_decoder", False):
         raise ValueError(f"model: {name} has an encoder; decoders only can be speculated with")
+    if not {"cache", "past_key_values"} & set(inspect.signature(type(model).forward).parameters):
+        raise ValueError(f"model: {name} takes no cache of keys and values; expected a model that does")
     kinds = {type(layer) for layer in DynamicCache(config=config).layers} or {DynamicLayer}
     if other := kinds - {DynamicLayer, DynamicSlidingWindowLayer}:
         names = ", ".join(sorted(kind.__name__ for kind in other))

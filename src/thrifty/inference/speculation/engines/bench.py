@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+import statistics
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -26,7 +27,8 @@ def read_vllm_bench(
     """Read what ``vllm bench serve --save-result`` wrote, with and without speculation.
 
     Args:
-        paths: JSON files; each concurrency needs one without speculation (no ``spec_decode_*`` fields).
+        paths: JSON files; each concurrency needs one without speculation (no ``spec_decode_*`` fields), or several,
+            of which the mean is taken.
         num_experts: Routed experts of a layer.
         top_k: Routed experts of a token.
         metric: Speed-up as the ratio of times a token at equal concurrency, or of throughputs (which hold the prefill).
@@ -98,20 +100,22 @@ def _paired(records: Sequence[tuple[str, dict[str, Any]]], num_experts: int, top
     if metric not in ("tpot", "throughput"):
         raise ValueError(f"metric: expected 'tpot' or 'throughput', got {metric!r}")
     field = "mean_tpot_ms" if metric == "tpot" else "output_throughput"
-    plain, drafted = {}, []
+    plain: dict[float, list[tuple[str, dict[str, Any]]]] = {}
+    drafted = []
     for where, record in records:
         concurrency = _number(record, "max_concurrency", where)
-        if any(record.get(f"spec_decode_{name}") for name in ("num_drafts", "acceptance_length")):
+        if any(record.get(f"spec_decode_{name}") is not None for name in ("num_drafts", "acceptance_length")):
             drafted.append((where, concurrency, record))
         else:
-            plain[concurrency] = (where, record)
+            plain.setdefault(concurrency, []).append((where, record))
     rows = []
     for where, concurrency, record in drafted:
         if concurrency not in plain:
             raise ValueError(f"{where}: there is no result without speculation at max_concurrency {concurrency:g}")
-        other, base = plain[concurrency]
+        other, base = plain[concurrency][0]
+        repeats = [_number(one, field, name) for name, one in plain[concurrency]]
         gamma, length = _drafting(record, where)
-        ratio = _number(base, field, other) / _number(record, field, where)
+        ratio = statistics.fmean(repeats) / _number(record, field, where)
         _check_rounds(record, length, where)
         _check_requests(record, where, base, other)
         rows.append(
@@ -122,7 +126,7 @@ def _paired(records: Sequence[tuple[str, dict[str, Any]]], num_experts: int, top
                 top_k,
                 sigma=min(1.0, length / (gamma + 1)),
                 speedup=ratio if metric == "tpot" else 1 / ratio,
-                t_ar_ms=_number(base, "mean_tpot_ms", other),
+                t_ar_ms=statistics.fmean(_number(one, "mean_tpot_ms", name) for name, one in plain[concurrency]),
                 model=str(record.get("model_id", "")) or None,
             )
         )
@@ -135,7 +139,11 @@ def _drafting(record: dict[str, Any], where: str) -> tuple[int, float]:
     """Return draft length and tokens a round, from counts where there are some."""
     drafts, tokens = record.get("spec_decode_num_drafts"), record.get("spec_decode_draft_tokens")
     accepted = record.get("spec_decode_accepted_tokens")
+    if drafts == 0 or tokens == 0:
+        raise ValueError(f"{where}: no data: speculation was on, and nothing was drafted")
     if drafts and tokens and accepted is not None:
+        if accepted > tokens:
+            raise ValueError(f"{where}: expected at most {tokens} accepted of {tokens} drafted tokens, got {accepted}")
         return round(tokens / drafts), 1 + accepted / drafts
     gamma = record.get("gamma")
     if not gamma:
@@ -156,7 +164,14 @@ def _check_rounds(record: dict[str, Any], length: float, where: str) -> None:
 
 
 def _check_requests(record: dict[str, Any], where: str, base: dict[str, Any], other: str) -> None:
-    """Say so if requests with and without speculation are of different lengths: so are their contexts then."""
+    """Say so if requests with and without speculation are of different lengths: so are their contexts then.
+
+    Raises:
+        ValueError: They are of different models.
+    """
+    models = [str(one["model_id"]) for one in (record, base) if one.get("model_id")]
+    if len(set(models)) > 1:
+        raise ValueError(f"{where}: it is of {models[0]}, and {other} of {models[1]}: no pair")
     for name in ("total_input_tokens", "total_output_tokens"):
         each = [one[name] / one["completed"] for one in (record, base) if one.get(name) and one.get("completed")]
         if len(each) == 2 and abs(each[0] / each[1] - 1) > 0.05:
