@@ -42,6 +42,16 @@ if TYPE_CHECKING:
     from thrifty.models.lrcssm import DiagonalRNN, LrcSSMClassifier, LrcSSMModel, LrcSSMRegressor, affine_scan
     from thrifty.solvers.ellice import ElliCE, RashomonEllipsoid, evaluate_recourse, tune_epsilon
     from thrifty.solvers.trees import TreeLocalSearchClassifier, error_table, improve_forest, improve_tree
+    from thrifty.training.amorlip import (
+        AmorLIPConfig,
+        AmorLIPLoss,
+        FastCLIPLoss,
+        NeuCLIPLoss,
+        PartitionAmortizer,
+        SogCLRLoss,
+        amortized_clip_loss,
+    )
+    from thrifty.training.amorlip.trainer import AmorLIPTrainer
     from thrifty.training.streambp import (
         MemoryEstimate,
         StreamBPConfig,
@@ -63,9 +73,13 @@ _HOME = {name: method.package for method in _registry.METHODS for name in method
 
 __all__ = [
     "SUMO",
+    "AmorLIPConfig",
+    "AmorLIPLoss",
+    "AmorLIPTrainer",
     "DiagonalRNN",
     "EViTConfig",
     "ElliCE",
+    "FastCLIPLoss",
     "FreqReduceConfig",
     "GammaController",
     "InfluenceDistillation",
@@ -75,8 +89,11 @@ __all__ = [
     "LrcSSMRegressor",
     "MemoryEstimate",
     "MoEShape",
+    "NeuCLIPLoss",
+    "PartitionAmortizer",
     "PoolConfig",
     "RashomonEllipsoid",
+    "SogCLRLoss",
     "SpeculationModel",
     "SpeculativeDecoder",
     "StreamBPConfig",
@@ -89,6 +106,7 @@ __all__ = [
     "TreeLocalSearchClassifier",
     "WeightedLossMixin",
     "affine_scan",
+    "amortized_clip_loss",
     "analyze_tokens",
     "attach_layerwise",
     "count_macs",

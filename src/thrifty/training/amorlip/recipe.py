@@ -195,7 +195,7 @@ def make_loss(recipe: Recipe, model: nn.Module, samples: int, per_epoch: int) ->
             raise ValueError(
                 "loss: expected a model with a logit_bias for 'siglip' (init_logit_bias in its configuration)"
             )
-        siglip: nn.Module = open_clip.SigLipLoss(rank=rank, world_size=ranks)
+        siglip: nn.Module = open_clip.loss.SigLipLoss(rank=rank, world_size=ranks)
         return siglip
     clip: nn.Module = open_clip.ClipLoss(local_loss=True, gather_with_grad=True, rank=rank, world_size=ranks)
     return clip

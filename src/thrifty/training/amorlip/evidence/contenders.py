@@ -57,7 +57,7 @@ def contender(name: str) -> Contender:
         return Contender(lambda *_: require("open_clip", extra="vision").ClipLoss())
     if name == SIGLIP:
         return Contender(
-            lambda *_: require("open_clip", extra="vision").SigLipLoss(), scale=10.0, bias=-10.0, learned=True
+            lambda *_: require("open_clip.loss", extra="vision").SigLipLoss(), scale=10.0, bias=-10.0, learned=True
         )
     if name == SOGCLR:
         return Contender(lambda n, _, __: SogCLRLoss(n))

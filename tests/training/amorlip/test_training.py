@@ -1,0 +1,350 @@
+"""Real training: open_clip's models and Transformers', through the trainer, the recipe and the command."""
+
+import io
+import json
+import shutil
+import tarfile
+
+import pytest
+import torch
+from amorlip_models import OPEN_CLIP, open_clip_config, pictures, transformers_model
+
+from thrifty.training.amorlip import AmorLIPConfig, AmorLIPLoss, AmorLIPTrainer, load_host, lock_tower, run_towers
+from thrifty.training.amorlip.hosts import embedding_width
+from thrifty.training.amorlip.pairs import Shards, expand, read_pairs
+from thrifty.training.amorlip.recipe import Recipe, train
+
+FAST = {"ema_decay": 0.5, "amor_every": 2}
+
+
+@pytest.fixture(scope="module")
+def ground(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("amorlip")
+    pictures(folder)
+    open_clip_config(folder)
+    transformers_model(folder / "hf")
+    return folder
+
+
+def arguments(folder, **more):
+    from transformers import TrainingArguments
+
+    quiet = {"report_to": "none", "disable_tqdm": True, "use_cpu": True, "save_strategy": "no", "logging_steps": 1}
+    return TrainingArguments(str(folder), **(quiet | {"remove_unused_columns": False} | more))
+
+
+def clip_rows(count=16):
+    rng = torch.Generator().manual_seed(0)
+    return [
+        {"pixel_values": torch.randn(3, 16, 16, generator=rng), "input_ids": torch.tensor([26, i % 24, 27])}
+        for i in range(count)
+    ]
+
+
+def clip_model(**more):
+    from transformers import CLIPConfig, CLIPModel
+
+    small = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    text = small | {"vocab_size": 28, "max_position_embeddings": 8, "eos_token_id": 27}
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        vision = small | {"image_size": 16, "patch_size": 8}
+        return CLIPModel(CLIPConfig(text_config=text, vision_config=vision, projection_dim=8, **more))
+
+
+def test_transformers_clip_learns_and_goes_on_exactly_where_it_stopped(tmp_path):
+    """Stopped in the middle of the second of three epochs."""
+
+    def run(folder, steps, resume=None):
+        model = clip_model()
+        options = {"per_device_train_batch_size": 4, "max_steps": steps, "learning_rate": 1e-3, "seed": 3}
+        args = arguments(folder, **options, save_strategy="steps", save_steps=6, lr_scheduler_type="constant")
+        trainer = AmorLIPTrainer(model, args, config=AmorLIPConfig(epochs=3, **FAST), train_dataset=clip_rows())
+        trainer.train(resume_from_checkpoint=resume)
+        return trainer
+
+    whole = run(tmp_path / "whole", 12)
+    losses = [entry["loss"] for entry in whole.state.log_history if "loss" in entry]
+    assert losses[-1] < losses[0]
+    assert whole.loss.amortizer.epoch == 2
+    run(tmp_path / "part", 6)
+    again = run(tmp_path / "part", 12, resume=str(tmp_path / "part" / "checkpoint-6"))
+    for a, b in zip(whole.model.parameters(), again.model.parameters(), strict=True):
+        assert torch.equal(a, b)
+    for a, b in zip(whole.loss.amortizer.parameters(), again.loss.amortizer.parameters(), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_a_models_own_bias_is_trained_along(tmp_path):
+    from transformers import SiglipConfig, SiglipModel
+
+    small = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    text = small | {"vocab_size": 28, "max_position_embeddings": 3}
+    model = SiglipModel(SiglipConfig(text_config=text, vision_config=small | {"image_size": 16, "patch_size": 8}))
+    before = {name: weight.clone() for name, weight in model.named_parameters()}
+    trainer = AmorLIPTrainer(
+        model, arguments(tmp_path, max_steps=2, per_device_train_batch_size=4), config=AmorLIPConfig(**FAST),
+        train_dataset=clip_rows(),
+    )  # fmt: skip
+    trainer.train()
+    assert embedding_width(model) == 16
+    moved = [name for name, weight in model.named_parameters() if not torch.equal(weight, before[name])]
+    assert any(name.startswith("vision_model") for name in moved)
+    assert model.logit_bias.item() == pytest.approx(before["logit_bias"].item(), abs=1e-3)
+
+
+def test_the_temperature_has_its_own_rate_and_bounds(tmp_path):
+    model = clip_model(logit_scale_init_value=4.6)
+    options = {"per_device_train_batch_size": 4, "max_steps": 4, "learning_rate": 1e-3}
+    trainer = AmorLIPTrainer(
+        model, arguments(tmp_path, **options, warmup_steps=2), config=AmorLIPConfig(rho=50.0, **FAST), lr_tau=0.5,
+        train_dataset=clip_rows(),
+    )  # fmt: skip
+    trainer.train()
+    assert model.logit_scale.exp().item() <= 100.001
+    groups = {group["name"]: group for group in trainer.optimizer.param_groups}
+    assert groups["temperature"]["weight_decay"] == 0
+    assert groups["temperature"]["lr"] == pytest.approx(0.5 / 3)  # 1/s is below 0.03
+    assert groups["decay"]["lr"] < 1e-3
+
+
+def test_evaluation_by_the_trainer_teaches_the_networks_nothing(tmp_path):
+    options = {"per_device_train_batch_size": 4, "per_device_eval_batch_size": 4, "max_steps": 2}
+    trainer = AmorLIPTrainer(
+        clip_model(), arguments(tmp_path, **options), config=AmorLIPConfig(**FAST), train_dataset=clip_rows(),
+        eval_dataset=clip_rows(),
+    )  # fmt: skip
+    trainer.train()
+    before = [p.clone() for p in trainer.loss.amortizer.parameters()]
+    assert trainer.evaluate()["eval_loss"] == pytest.approx(trainer.evaluate()["eval_loss"])
+    assert all(torch.equal(a, b) for a, b in zip(before, trainer.loss.amortizer.parameters(), strict=True))
+
+
+def test_inputs_that_would_be_dropped_are_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"args: expected TrainingArguments\(remove_unused_columns=False\)"):
+        AmorLIPTrainer(clip_model(), arguments(tmp_path, remove_unused_columns=True), train_dataset=clip_rows())
+
+
+def test_losses_that_need_numbers_say_so(tmp_path):
+    from thrifty.training.amorlip import SogCLRLoss
+
+    trainer = AmorLIPTrainer(
+        clip_model(), arguments(tmp_path, max_steps=1, per_device_train_batch_size=4), loss=SogCLRLoss(16),
+        train_dataset=clip_rows(),
+    )  # fmt: skip
+    with pytest.raises(ValueError, match="index: SogCLRLoss needs each pair's number"):
+        trainer.train()
+
+
+@pytest.mark.parametrize("which", ["image", "text"])
+def test_a_locked_tower_stays_as_it_is(which, ground):
+    for model in (str(ground / "hf"), str(ground / "tiny-clip.json")):
+        host = load_host(model)
+        lock_tower(host.model, which)
+        batch = {k: torch.stack([v, v]) for k, v in host.image(read_picture(ground)).items()}
+        found = run_towers(host.model, batch | host.tokenize(["a red square", "a blue one"]))
+        assert found.image.requires_grad == (which == "text")
+        assert found.text.requires_grad == (which == "image")
+        AmorLIPLoss(16, **FAST)(*found).backward()
+        with pytest.raises(ValueError, match="which: expected one of 'image', 'text'"):
+            lock_tower(host.model, "audio")
+
+
+def read_picture(folder):
+    from thrifty.training.amorlip.pairs import open_picture
+
+    return open_picture(next((folder / "classes" / "red").iterdir()))
+
+
+@pytest.mark.parametrize("loss", ["amorlip", "clip", "sogclr", "fastclip", "neuclip"])
+def test_every_loss_trains_an_open_clip_model(loss, ground, tmp_path):
+    recipe = Recipe(
+        str(ground / "tiny-clip.json"), loss, epochs=2, batch=8, lr=1e-3, warmup=1,
+        amor=FAST if loss == "amorlip" else {},
+    )  # fmt: skip
+    found = train(recipe, str(ground / "pairs.jsonl"), tmp_path / "run", save_every=4)
+    assert (found["steps"], found["samples"], found["resumed"]) == (6, 24, False)
+    assert train(recipe, str(ground / "pairs.jsonl"), tmp_path / "run")["steps"] == 6  # complete: it stays as it is
+    host = load_host(str(tmp_path / "run"))
+    assert embedding_width(host.model) == 16
+    if loss == "amorlip":
+        assert AmorLIPConfig.from_pretrained(tmp_path / "run").amor_every == 2
+        with pytest.raises(ValueError, match="lr: the run in .* has 0.001, got 0.01"):
+            train(Recipe(**{**vars(recipe), "lr": 0.01}), str(ground / "pairs.jsonl"), tmp_path / "run")
+
+
+def test_siglip_needs_a_bias(ground, tmp_path):
+    with pytest.raises(ValueError, match="loss: expected a model with a logit_bias for 'siglip'"):
+        train(Recipe(str(ground / "tiny-clip.json"), "siglip", batch=8), str(ground / "pairs.jsonl"), tmp_path / "run")
+    config = tmp_path / "tiny-siglip.json"
+    config.write_text(json.dumps(OPEN_CLIP | {"init_logit_bias": -10.0}))
+    recipe = Recipe(str(config), "siglip", epochs=1, batch=8)
+    assert train(recipe, str(ground / "pairs.csv"), tmp_path / "siglip")["steps"] == 3
+    again = Recipe(str(tmp_path / "siglip"), "amorlip", epochs=1, batch=8, amor=FAST)  # fine-tuned by a softmax loss
+    assert train(again, str(ground / "pairs.csv"), tmp_path / "softmax")["steps"] == 3
+
+
+def test_fine_tuning_begins_at_the_checkpoint_and_keeps_its_temperature(ground, tmp_path, thrifty):
+    folder = tmp_path / "start"
+    shutil.copytree(ground / "hf", folder)
+    from transformers import CLIPModel
+
+    model = CLIPModel.from_pretrained(folder)
+    with torch.no_grad():
+        model.logit_scale.fill_(3.7)
+    model.save_pretrained(folder)
+    common = ["--data", ground / "pairs.jsonl", "--epochs", 1, "--batch", 8, "--lr", 1e-7, "--amor", "ema_decay=0.5"]
+    kept = thrifty("amorlip", "train", "--model", folder, "--out", tmp_path / "kept", *common)
+    assert kept.code == 0, kept.err
+    assert json.loads(kept.out)["steps"] == 3
+    assert CLIPModel.from_pretrained(tmp_path / "kept").logit_scale.item() == pytest.approx(3.7, abs=1e-3)
+    reset = thrifty(
+        "amorlip", "train", "--model", folder, "--out", tmp_path / "reset", *common, "--reset-scale", "--lock", "image"
+    )
+    assert reset.code == 0, reset.err
+    tuned = CLIPModel.from_pretrained(tmp_path / "reset")
+    assert tuned.logit_scale.item() == pytest.approx(2.659, abs=1e-2)
+    for a, b in zip(tuned.vision_model.parameters(), model.vision_model.parameters(), strict=True):
+        assert torch.equal(a, b)
+    started = thrifty(
+        "amorlip",
+        "train",
+        "--model",
+        ground / "tiny-clip.json",
+        "--checkpoint",
+        "nowhere.pt",
+        "--out",
+        tmp_path / "x",
+        *common,
+    )
+    assert started.code == 2
+    assert "checkpoint: there is no nowhere.pt" in started.err
+
+
+def tar_of(path, ground, pairs):
+    with tarfile.open(path, "w") as packed:
+        for place, (picture, caption) in enumerate(pairs):
+            for suffix, content in (("png", picture.read_bytes()), ("txt", caption.encode())):
+                member = tarfile.TarInfo(f"{place:05d}.{suffix}")
+                member.size = len(content)
+                packed.addfile(member, io.BytesIO(content))
+
+
+def test_shards_are_streamed(ground, tmp_path, thrifty):
+    pairs = read_pairs(ground / "pairs.jsonl")
+    for shard in range(3):
+        tar_of(tmp_path / f"shard-{shard:02d}.tar", ground, pairs[8 * shard : 8 * shard + 8])
+    assert [path.name for path in expand(str(tmp_path / "shard-{00..02}.tar"))] == [f"shard-0{i}.tar" for i in range(3)]
+    assert expand(str(tmp_path / "*.tar")) == expand(str(tmp_path / "shard-{00..02}.tar"))
+    with pytest.raises(FileNotFoundError, match=r"there is no .*shard-03\.tar"):
+        expand(str(tmp_path / "shard-{00..03}.tar"))
+    host = load_host(str(ground / "tiny-clip.json"))
+    shards = Shards(expand(str(tmp_path / "*.tar")), host.image, host.tokenize, buffer=5)
+    first = [row["text"].tolist() for row in shards]
+    assert len(first) == 24
+    shards.set_epoch(1)
+    second = [row["text"].tolist() for row in shards]
+    assert first != second
+    assert sorted(first) == sorted(second)
+    run = ["--model", ground / "tiny-clip.json", "--data", tmp_path / "*.tar", "--epochs", 2, "--batch", 8]
+    ran = thrifty("amorlip", "train", *run, "--out", tmp_path / "run", "--num-samples", 24, "--amor", "ema_decay=0.5")
+    assert ran.code == 0, ran.err
+    assert json.loads(ran.out)["steps"] == 6
+    refused = thrifty("amorlip", "train", *run, "--out", tmp_path / "y")
+    assert refused.code == 2
+    assert "num_samples: expected the pairs of an epoch with tar shards" in refused.err
+
+
+def test_evaluation_from_the_command_line(ground, tmp_path, thrifty):
+    model = ground / "hf"
+    found = thrifty("amorlip", "eval", model, "--data", ground / "pairs.jsonl", "--json")
+    assert found.code == 0, found.err
+    assert 0 <= json.loads(found.out)["mean_recall@1"] <= 1
+    root = tmp_path / "tasks"
+    shutil.copytree(ground / "classes", root / "cifar10")
+    shutil.copytree(ground / "classes", root / "vtab_pets")
+    (root / "vtab_pets" / "templates.txt").write_text("a {} square\nthe {c} one\n")
+    (root / "retrieval_flickr30k").mkdir()
+    rows = [{"image": str(path), "caption": caption} for path, caption in read_pairs(ground / "pairs.jsonl")]
+    (root / "retrieval_flickr30k" / "pairs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    web = root / "mnist" / "test"
+    web.mkdir(parents=True)
+    (root / "mnist" / "classnames.txt").write_text("red\ngreen\nblue\nwhite\n")
+    with tarfile.open(web / "0.tar", "w") as packed:
+        for place, (picture, _) in enumerate(read_pairs(ground / "pairs.jsonl")):
+            for suffix, content in (("png", picture.read_bytes()), ("cls", str(place % 4).encode())):
+                member = tarfile.TarInfo(f"s{place}.{suffix}")
+                member.size = len(content)
+                packed.addfile(member, io.BytesIO(content))
+    out = tmp_path / "results.jsonl"
+    ran = thrifty("amorlip", "eval", model, "--data", root, "--out", out, "--json")
+    assert ran.code == 0, ran.err
+    results = json.loads(ran.out)["results"]
+    assert set(results) == {"cifar10", "vtab/pets", "retrieval/flickr30k", "mnist"}
+    assert results["mnist"]["acc1"] == results["cifar10"]["acc1"]  # the same pictures in another layout
+    lines = out.read_text().splitlines()
+    out.write_text("\n".join(lines[:2]) + '\n{"key": "mni')  # interrupted while writing
+    again = thrifty("amorlip", "eval", model, "--data", root, "--out", out, "--json")
+    assert json.loads(again.out)["results"] == results
+    compared = thrifty("amorlip", "compare", out, out, "--csv", tmp_path / "table.csv")
+    assert compared.code == 0, compared.err
+    assert "CIFAR-10" in compared.out
+    assert "mean: all" in (tmp_path / "table.csv").read_text()
+    assert thrifty("amorlip", "compare", out, "--csv", tmp_path / "table.csv").code == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (
+            ["train", "--model", "no-such-model", "--data", "{pairs}", "--out", "{out}"],
+            "model: expected a folder, a .json",
+        ),
+        (
+            ["train", "--model", "{tiny}", "--data", "{pairs}", "--out", "{out}", "--loss", "infonce"],
+            "loss: expected one of",
+        ),
+        (
+            ["train", "--model", "{tiny}", "--data", "{pairs}", "--out", "{out}", "--batch", "64"],
+            "batch: expected at most",
+        ),
+        (
+            ["train", "--model", "{tiny}", "--data", "{pairs}", "--out", "{out}", "--amor", "tau=1"],
+            "--amor: expected NAME=",
+        ),
+        (
+            ["train", "--model", "{tiny}", "--data", "{pairs}", "--out", "{out}", "--amor", "beta_max=1"],
+            "beta_max: expected",
+        ),
+        (
+            ["train", "--model", "{tiny}", "--data", "{pairs}", "--out", "{out}", "--caption-field", "text"],
+            "a field 'text'",
+        ),
+        (["train", "--model", "{tiny}", "--data", "{pairs}", "--out", "{here}"], "there are files already"),
+        (["eval", "{hf}", "--data", "{classes}"], "--out: expected a .jsonl file"),
+        (["eval", "{hf}", "--data", "{classes}", "--out", "{out}"], "data: expected folders named as tasks"),
+        (["compare", "{pairs}"], "expected a key"),
+    ],
+)
+def test_the_command_says_in_one_line_what_is_wrong(words, message, ground, tmp_path, thrifty):
+    places = {
+        "pairs": ground / "pairs.jsonl", "tiny": ground / "tiny-clip.json", "hf": ground / "hf", "here": ground,
+        "classes": ground / "classes", "out": tmp_path / "out",
+    }  # fmt: skip
+    ran = thrifty("amorlip", *(word.format(**places) for word in words))
+    assert ran.code == 2
+    assert message in ran.err
+    assert ran.err.count("\n") <= 2
+
+
+def test_pairs_in_a_folder_and_pictures_that_are_missing(ground, tmp_path):
+    shutil.copy(next((ground / "classes" / "red").iterdir()), tmp_path / "one.png")
+    with pytest.raises(ValueError, match="data: expected pairs of pictures and captions"):
+        read_pairs(tmp_path)
+    (tmp_path / "one.txt").write_text(" a red square\n")
+    assert read_pairs(tmp_path) == [(tmp_path / "one.png", "a red square")]
+    (tmp_path / "pairs.csv").write_text("image,caption\ntwo.png,nothing\n")
+    with pytest.raises(FileNotFoundError, match=r"pairs\.csv names .*two\.png, which is not there"):
+        read_pairs(tmp_path / "pairs.csv")
+    with pytest.raises(ValueError, match="expected a column 'text', got image, caption"):
+        read_pairs(tmp_path / "pairs.csv", caption_field="text")
