@@ -143,8 +143,8 @@ def test_noise_gives_bands_that_hold_the_truth():
         for row in rows_of(TRUE, top_k=(4, 8))
     ]
     found = fit_speculation_model(noisy)
+    assert 0.015 < found.rmse < 0.04  # errors are relative: the noise is 3 % of 4 ms as of 40
     low, high = found.bands([1, 8, 32, 80], 4, ACCEPTANCE, refits=40, level=0.98)
-    truth = TRUE.speedup([1, 8, 32, 80], 4, ACCEPTANCE, top_k=found.model.top_k)
     truth = TRUE.speedup([1, 8, 32, 80], 4, ACCEPTANCE, top_k=8)
     assert np.all(low < truth)
     assert np.all(truth < high)

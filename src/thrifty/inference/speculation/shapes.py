@@ -123,20 +123,18 @@ def _bits(quantisation: Mapping[str, Any]) -> float:
     Raises:
         ValueError: It does not say how many.
     """
-    groups = quantisation.get("config_groups") or {}
-    said = {
-        "fp8": 8 * (quantisation.get("quant_method") == "fp8"),
-        "8": 8 * bool(quantisation.get("load_in_8bit")),
-        "4": 4 * bool(quantisation.get("load_in_4bit")),
-        "bits": quantisation.get("bits") or quantisation.get("w_bit"),
-        "groups": max((group["weights"]["num_bits"] for group in groups.values() if group.get("weights")), default=0),
-    }
-    if found := next((bits for bits in said.values() if bits), None):
-        return float(found)
-    if quantisation:
-        method = quantisation.get("quant_method")
+    if not quantisation:
+        return 16.0
+    method, groups = quantisation.get("quant_method"), quantisation.get("config_groups") or {}
+    found = (
+        quantisation.get("bits")  # GPTQ, AWQ
+        or (8 if method == "fp8" or quantisation.get("load_in_8bit") else 0)
+        or (4 if quantisation.get("load_in_4bit") else 0)
+        or max((group["weights"]["num_bits"] for group in groups.values() if group.get("weights")), default=0)
+    )
+    if not found:
         raise ValueError(f"quantization_config: {method!r} does not say how many bits a weight has; give weight_bytes")
-    return 16.0
+    return float(found)
 
 
 def profiles() -> dict[str, dict[str, Any]]:
