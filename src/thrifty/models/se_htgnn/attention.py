@@ -72,10 +72,9 @@ class GRUCore(nn.Module):
         self.bias_hh = _uniform(relations, 3 * heads, fan=channels)
 
     def logits(self, M: States, index: Index, share: Share, prior: Float[Tensor, "relation"]) -> Weights:
-        relations, frames, nodes, d = M.shape
-        drive = torch.baddbmm(self.bias_ih[:, None], M.reshape(relations, frames * nodes, d), self.weight_ih.mT)
+        drive = self.weight_ih[:, None] @ M.mT + self.bias_ih[:, None, :, None]  # relation frame gate node
         start = prior[:, None].expand(-1, self.weight_hh.shape[2])
-        return carry(drive.view(relations, frames, nodes, -1), index, self.weight_hh, self.bias_hh, start, share)
+        return carry(drive, index, self.weight_hh, self.bias_hh, start, share)
 
     def forward(self, M: States, index: Index, share: Share, prior: Float[Tensor, "relation"]) -> Weights:
         return torch.softmax(self.logits(M, index, share, prior), 2)

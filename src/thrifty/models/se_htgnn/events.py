@@ -69,7 +69,7 @@ class Forecast:
     Args:
         table: Number of the table.
         entity: Its column.
-        value: The column of numbers; ``None``: how many events there were.
+        value: A column of numbers, of the table's values or not; ``None``: how many events there were.
         least: Events in a period below which nothing is to be forecast there.
 
     Example:
@@ -140,20 +140,20 @@ def from_events(
         raise ValueError("tables: expected at least one table, and rows in each")
     periods, numbers = _periods(pd, tables, freq)
     built = _Built()
-    for table in tables:
-        for column, name in table.entities.items():
-            code = built.ids.setdefault(name, {})
-            for label in pd.unique(table.frame[column].dropna()):
-                code.setdefault(label, len(code))
+    codes = [
+        {
+            column: _codes(pd, table.frame[column], built.ids.setdefault(name, {}))
+            for column, name in table.entities.items()
+        }
+        for table in tables
+    ]
     for name, frame in (features or {}).items():
-        code = built.ids.setdefault(name, {})
-        for label in frame.index:
-            code.setdefault(label, len(code))
+        _codes(pd, frame.index, built.ids.setdefault(name, {}))
     target = None
-    for place, (table, snapshot) in enumerate(zip(tables, numbers, strict=True)):
-        found = _read(pd, table, snapshot, len(periods), built)
+    for place, (table, snapshot, held) in enumerate(zip(tables, numbers, codes, strict=True)):
+        _read(pd, table, snapshot, held, len(periods), built)
         if forecast is not None and forecast.table == place:
-            target = _target(forecast, table, found)
+            target = _target(pd, forecast, table, snapshot, held, len(periods), built)
     if forecast is not None and target is None:
         raise ValueError(f"forecast: expected a table below {len(tables)}, got {forecast.table}")
     for name, frame in (features or {}).items():
@@ -189,49 +189,62 @@ def _periods(pd: Any, tables: Sequence[EventTable], freq: str | None) -> tuple[l
     ]
 
 
-def _read(pd: Any, table: EventTable, snapshot: np.ndarray, periods: int, built: _Built) -> dict[str, Any]:
-    """Add a table's edges and features; return, by entity column, (events, sums and counts of values)."""
-    codes = {}
-    for column, name in table.entities.items():
-        codes[column] = table.frame[column].map(built.ids[name]).fillna(-1).to_numpy(np.int64)
+def _codes(pd: Any, column: Any, code: dict[Any, int]) -> np.ndarray:
+    """Return the number of each label, new ones added to ``code``; -1 where it is missing."""
+    places, labels = pd.factorize(column)
+    known = np.array([code.setdefault(label, len(code)) for label in labels], dtype=np.int64)
+    return np.where(places >= 0, known[places], -1) if len(known) else places.astype(np.int64)
+
+
+def _read(
+    pd: Any, table: EventTable, snapshot: np.ndarray, codes: Mapping[str, np.ndarray], periods: int, built: _Built
+) -> None:
+    """Add a table's edges and features."""
     for source, name, destination in table.relations:
-        triple = (table.entities[source], name, table.entities[destination])
+        ends = (table.entities[source], table.entities[destination])
         both = (codes[source] >= 0) & (codes[destination] >= 0)
-        columns = np.stack([snapshot[both], codes[source][both], codes[destination][both]])
-        unique, count = np.unique(columns, axis=1, return_counts=True)
+        sizes = (periods, len(built.ids[ends[0]]), len(built.ids[ends[1]]))
+        key = np.ravel_multi_index((snapshot[both], codes[source][both], codes[destination][both]), sizes)
+        key, count = np.unique(key, return_counts=True)
+        when, first, second = np.unravel_index(key, sizes)
         weight = count.astype(np.float32) if table.weighted else None
-        built.edges.setdefault(triple, []).append((unique[1], unique[2], unique[0], weight))
-    found = {}
-    values = [pd.to_numeric(table.frame[name], errors="coerce").to_numpy(np.float64) for name in table.values]
+        built.edges.setdefault((ends[0], name, ends[1]), []).append((first, second, when, weight))
     for column, name in table.entities.items():
-        there = codes[column] >= 0
         nodes = len(built.ids[name])
-        cell = snapshot[there] * nodes + codes[column][there]
-        events = np.bincount(cell, minlength=periods * nodes)
-        pieces, means = [np.log1p(events)], {}
-        for title, held in zip(table.values, values, strict=True):
-            known = np.isfinite(held[there])
-            count = np.bincount(cell[known], minlength=periods * nodes)
-            total = np.bincount(cell[known], held[there][known], minlength=periods * nodes)
-            mean = np.divide(total, count, out=np.zeros(len(total)), where=count > 0)
-            pieces.append(mean)
-            means[title] = (mean, count)
-        built.x.setdefault(name, []).append(np.stack(pieces, -1).reshape(periods, nodes, -1).astype(np.float32))
-        found[column] = (name, nodes, periods, events, means)
-    return found
+        pieces = [np.log1p(_means(None, snapshot, codes[column], periods, nodes)[1])]
+        for title in table.values:
+            pieces.append(_means(_numbers(pd, table, title), snapshot, codes[column], periods, nodes)[0])
+        built.x.setdefault(name, []).append(np.stack(pieces, -1).astype(np.float32))
 
 
-def _target(forecast: Forecast, table: EventTable, found: Mapping[str, Any]) -> tuple[str, np.ndarray]:
-    if forecast.entity not in found:
-        raise ValueError(f"forecast: expected an entity among {', '.join(found)}, got {forecast.entity!r}")
-    name, nodes, periods, events, means = found[forecast.entity]
-    if forecast.value is None:
-        return name, events.astype(np.float32).reshape(periods, nodes)
-    if forecast.value not in means:
-        raise ValueError(f"forecast: expected a value among {', '.join(table.values)}, got {forecast.value!r}")
-    mean, count = means[forecast.value]
-    least = whole("least", forecast.least)
-    return name, np.where(count >= least, mean, np.nan).astype(np.float32).reshape(periods, nodes)
+def _numbers(pd: Any, table: EventTable, name: str) -> np.ndarray:
+    return pd.to_numeric(table.frame[name], errors="coerce").to_numpy(np.float64)  # type: ignore[no-any-return]
+
+
+def _means(
+    values: np.ndarray | None, snapshot: np.ndarray, code: np.ndarray, periods: int, nodes: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the mean of a value, and how many there are of it, by period and entity; without values, of rows."""
+    known = code >= 0 if values is None else (code >= 0) & np.isfinite(values)
+    cell = snapshot[known] * nodes + code[known]
+    count = np.bincount(cell, minlength=periods * nodes)
+    total = count if values is None else np.bincount(cell, values[known], minlength=periods * nodes)
+    mean = np.divide(total, count, out=np.zeros(len(count)), where=count > 0)
+    return mean.reshape(periods, nodes), count.reshape(periods, nodes)
+
+
+def _target(pd: Any, forecast: Forecast, table: EventTable, snapshot: np.ndarray, codes: Mapping[str, np.ndarray],
+            periods: int, built: _Built) -> tuple[str, np.ndarray]:  # fmt: skip
+    if forecast.entity not in codes:
+        raise ValueError(f"forecast: expected an entity among {', '.join(codes)}, got {forecast.entity!r}")
+    if forecast.value is not None and forecast.value not in table.frame.columns:
+        raise ValueError(f"forecast: expected a value among {', '.join(table.frame.columns)}, got {forecast.value!r}")
+    name = table.entities[forecast.entity]
+    values = None if forecast.value is None else _numbers(pd, table, forecast.value)
+    mean, count = _means(values, snapshot, codes[forecast.entity], periods, len(built.ids[name]))
+    if values is None:
+        return name, count.astype(np.float32)
+    return name, np.where(count >= whole("least", forecast.least), mean, np.nan).astype(np.float32)
 
 
 def _joined(parts: Sequence[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray | None]]) -> Edges:

@@ -170,7 +170,9 @@ def _epoch(trained: nn.Module, loader: Loader, train: np.ndarray, recipe: Recipe
         for batch in loader(np.array_split(targets, world)[rank]):
             loss: Tensor = trained(batch)
             if not bool(torch.isfinite(loss)):
-                raise RuntimeError(f"training: the loss became {float(loss)} in epoch {epoch + 1}; lower lr, or scale the targets")
+                raise RuntimeError(
+                    f"training: the loss became {float(loss)} in epoch {epoch + 1}; lower lr, or scale the targets"
+                )
             optimizer.zero_grad(set_to_none=True)
             if loss.requires_grad:
                 loss.backward()  # type: ignore[no-untyped-call]

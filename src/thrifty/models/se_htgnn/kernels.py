@@ -17,6 +17,8 @@ from typing import Any
 import numpy as np
 from numba import njit
 
+from thrifty._common.vectorised import exp, sigmoid, tanh
+
 #: Fused multiply-add and reciprocal instructions, sums in any order; infinities and NaN keep their meaning.
 JIT: dict[str, Any] = {
     "cache": True,
@@ -31,7 +33,7 @@ def gather(low: int, high: int, dst: Any, src: Any, snap: Any, ptr: Any, col: An
            out: Any) -> None:  # fmt: skip
     """Fill ``out[f, i] = ELU(own * dst[f, i] + sum of weight * src[f, j] over the edges j -> i)`` for a slice of frames."""
     N, d = dst.shape[1], dst.shape[2]
-    one = dst.dtype.type(1)
+    one, nothing = dst.dtype.type(1), dst.dtype.type(0)
     for f in range(low, high):
         first = snap[f] * N
         for i in range(N):
@@ -44,8 +46,7 @@ def gather(low: int, high: int, dst: Any, src: Any, snap: Any, ptr: Any, col: An
                 for c in range(d):
                     row[c] += w * other[c]
             for c in range(d):
-                if row[c] < 0:
-                    row[c] = math.exp(row[c]) - one
+                row[c] = max(row[c], nothing) + exp(min(row[c], nothing)) - one
 
 
 @njit(**JIT)
@@ -70,94 +71,161 @@ def gather_back(low: int, high: int, snap: Any, ptr: Any, col: Any, weight: Any,
 
 
 @njit(**JIT)
-def _sigmoid(x: Any, one: Any) -> Any:
-    return one / (one + math.exp(-x))
-
-
-@njit(**JIT)
-def recur(low: int, high: int, drive: Any, index: Any, U: Any, c: Any, start: Any, share: Any, E: Any,
-          mean: Any) -> None:  # fmt: skip
+def recur(
+    low: int, high: int, drive: Any, index: Any, U: Any, c: Any, start: Any, share: Any, E: Any, S: Any, mean: Any
+) -> None:
     """Run the GRUs of R relations over B windows of T frames, for a slice of nodes, and add up the weighted states.
 
-    ``drive`` (R, F, N, 3k) holds the input's part of the gates (reset, update, new), ``index`` (B, T) the frames of the
+    ``drive`` (R, F, 3k, N) holds the input's part of the gates (reset, update, new), ``index`` (B, T) the frames of the
     windows, ``U`` (R, 3k, k) and ``c`` (R, 3k) the state's part, ``start`` (R, k) the first state, ``share`` (F, N) a
-    node's weight in the mean; ``E`` (R, B, T, N, k) takes the states, ``mean`` (B, T, R, k) their weighted sums.
+    node's weight in the mean; ``E`` (R, B, T, k, N) takes the states, ``S`` (R, B, T, 3k, N) the gates, and ``mean``
+    (B, T, R, k) the states' weighted sums. Nodes come last, and loops are short, so that each becomes vector code.
     """
     R, k = start.shape
     B, T = index.shape
+    N = high - low
     one = drive.dtype.type(1)
-    fresh = np.empty(k, drive.dtype)
+    before = np.empty((k, N), drive.dtype)
     for r in range(R):
         for b in range(B):
+            for a in range(k):
+                before[a, :] = start[r, a]
             for t in range(T):
                 f = index[b, t]
-                for i in range(low, high):
-                    g = drive[r, f, i]
-                    before = start[r] if t == 0 else E[r, b, t - 1, i]
-                    for a in range(k):
-                        reset, update, new = c[r, a], c[r, k + a], c[r, 2 * k + a]
-                        for h in range(k):
-                            reset += U[r, a, h] * before[h]
-                            update += U[r, k + a, h] * before[h]
-                            new += U[r, 2 * k + a, h] * before[h]
-                        z = _sigmoid(g[k + a] + update, one)
-                        n = math.tanh(g[2 * k + a] + _sigmoid(g[a] + reset, one) * new)
-                        fresh[a] = (one - z) * n + z * before[a]
-                    weight = share[f, i]
-                    for a in range(k):
-                        E[r, b, t, i, a] = fresh[a]
-                        mean[b, t, r, a] += weight * fresh[a]
+                weight = share[f, low:high]
+                for a in range(k):
+                    p, z, n = S[r, b, t, a, low:high], S[r, b, t, k + a, low:high], S[r, b, t, 2 * k + a, low:high]
+                    e, held = E[r, b, t, a, low:high], before[a]
+                    _held(k, a, U[r], c[r], before, p, z, n)
+                    gp, gz, gn = (
+                        drive[r, f, a, low:high],
+                        drive[r, f, k + a, low:high],
+                        drive[r, f, 2 * k + a, low:high],
+                    )
+                    for i in range(N):
+                        p[i] = sigmoid(gp[i] + p[i], one)
+                    for i in range(N):
+                        z[i] = sigmoid(gz[i] + z[i], one)
+                    for i in range(N):
+                        n[i] = tanh(gn[i] + p[i] * n[i], one)
+                    total = drive.dtype.type(0)
+                    for i in range(N):
+                        e[i] = (one - z[i]) * n[i] + z[i] * held[i]
+                    for i in range(N):
+                        total += weight[i] * e[i]
+                    mean[b, t, r, a] += total
+                for a in range(k):
+                    before[a, :] = E[r, b, t, a, low:high]
 
 
 @njit(**JIT)
-def recur_back(low: int, high: int, drive: Any, index: Any, U: Any, c: Any, start: Any, share: Any, E: Any, grad: Any,
-               to_drive: Any, to_U: Any, to_c: Any, to_start: Any) -> None:  # fmt: skip
-    """Add the gradients of :func:`recur`, given those by ``mean``; the gates are computed anew from the states."""
+def _held(k: int, a: int, U: Any, c: Any, before: Any, p: Any, z: Any, n: Any) -> None:
+    """Fill the state's part of the three gates of head ``a``."""
+    N = p.size
+    cp, cz, cn = c[a], c[k + a], c[2 * k + a]
+    for i in range(N):
+        p[i] = cp
+    for i in range(N):
+        z[i] = cz
+    for i in range(N):
+        n[i] = cn
+    for h in range(k):
+        up, uz, un, state = U[a, h], U[k + a, h], U[2 * k + a, h], before[h]
+        for i in range(N):
+            p[i] += up * state[i]
+        for i in range(N):
+            z[i] += uz * state[i]
+        for i in range(N):
+            n[i] += un * state[i]
+
+
+@njit(**JIT)
+def recur_back(low: int, high: int, drive: Any, index: Any, U: Any, c: Any, start: Any, share: Any, E: Any, S: Any,
+               grad: Any, to_drive: Any, to_U: Any, to_c: Any, to_start: Any) -> None:  # fmt: skip
+    """Add the gradients of :func:`recur`, given those by ``mean``."""
     R, k = start.shape
     B, T = index.shape
-    one = drive.dtype.type(1)
-    carry, passed = np.empty((high - low, k), drive.dtype), np.empty(k, drive.dtype)
+    N = high - low
+    kind = drive.dtype
+    one, nothing = kind.type(1), kind.type(0)
+    carry, passed, before = np.empty((k, N), kind), np.empty((k, N), kind), np.empty((k, N), kind)
+    new, e, dp, dz, dn, dh = (np.empty(N, kind), np.empty(N, kind), np.empty(N, kind), np.empty(N, kind),
+                              np.empty(N, kind), np.empty(N, kind))  # fmt: skip
     for r in range(R):
         for b in range(B):
-            carry[:] = 0
+            carry[:, :] = nothing
             for t in range(T - 1, -1, -1):
                 f = index[b, t]
-                for i in range(low, high):
-                    g, out = drive[r, f, i], to_drive[r, f, i]
-                    before = start[r] if t == 0 else E[r, b, t - 1, i]
-                    weight = share[f, i]
-                    for a in range(k):
-                        passed[a] = 0
-                    for a in range(k):
-                        reset, update, new = c[r, a], c[r, k + a], c[r, 2 * k + a]
-                        for h in range(k):
-                            reset += U[r, a, h] * before[h]
-                            update += U[r, k + a, h] * before[h]
-                            new += U[r, 2 * k + a, h] * before[h]
-                        p = _sigmoid(g[a] + reset, one)
-                        z = _sigmoid(g[k + a] + update, one)
-                        n = math.tanh(g[2 * k + a] + p * new)
-                        e = carry[i - low, a] + weight * grad[b, t, r, a]
-                        to_n = e * (one - z) * (one - n * n)
-                        to_z = e * (before[a] - n) * z * (one - z)
-                        to_p = to_n * new * p * (one - p)
-                        passed[a] += e * z
-                        out[a] += to_p
-                        out[k + a] += to_z
-                        out[2 * k + a] += to_n
-                        to_c[r, a] += to_p
-                        to_c[r, k + a] += to_z
-                        to_c[r, 2 * k + a] += to_n * p
-                        for h in range(k):
-                            passed[h] += to_p * U[r, a, h] + to_z * U[r, k + a, h] + to_n * p * U[r, 2 * k + a, h]
-                            to_U[r, a, h] += to_p * before[h]
-                            to_U[r, k + a, h] += to_z * before[h]
-                            to_U[r, 2 * k + a, h] += to_n * p * before[h]
-                    for a in range(k):
-                        if t == 0:
-                            to_start[r, a] += passed[a]
-                        else:
-                            carry[i - low, a] = passed[a]
+                weight = share[f, low:high]
+                for a in range(k):
+                    if t == 0:
+                        before[a, :] = start[r, a]
+                    else:
+                        before[a, :] = E[r, b, t - 1, a, low:high]
+                passed[:, :] = nothing
+                for a in range(k):
+                    p, z, n = S[r, b, t, a, low:high], S[r, b, t, k + a, low:high], S[r, b, t, 2 * k + a, low:high]
+                    held, back, coming = before[a], passed[a], carry[a]
+                    g = grad[b, t, r, a]
+                    cn = c[r, 2 * k + a]
+                    for i in range(N):
+                        new[i] = cn
+                    for h in range(k):
+                        un, state = U[r, 2 * k + a, h], before[h]
+                        for i in range(N):
+                            new[i] += un * state[i]
+                    for i in range(N):
+                        e[i] = coming[i] + weight[i] * g
+                    for i in range(N):
+                        dn[i] = e[i] * (one - z[i]) * (one - n[i] * n[i])
+                    for i in range(N):
+                        dz[i] = e[i] * (held[i] - n[i]) * z[i] * (one - z[i])
+                    for i in range(N):
+                        dp[i] = dn[i] * new[i] * p[i] * (one - p[i])
+                    for i in range(N):
+                        dh[i] = dn[i] * p[i]
+                    for i in range(N):
+                        back[i] += e[i] * z[i]
+                    _add(to_drive[r, f, a, low:high], dp)
+                    _add(to_drive[r, f, k + a, low:high], dz)
+                    _add(to_drive[r, f, 2 * k + a, low:high], dn)
+                    to_c[r, a] += _total(dp)
+                    to_c[r, k + a] += _total(dz)
+                    to_c[r, 2 * k + a] += _total(dh)
+                    for h in range(k):
+                        up, uz, un = U[r, a, h], U[r, k + a, h], U[r, 2 * k + a, h]
+                        state, through = before[h], passed[h]
+                        for i in range(N):
+                            through[i] += up * dp[i] + uz * dz[i] + un * dh[i]
+                        to_U[r, a, h] += _dot(dp, state)
+                        to_U[r, k + a, h] += _dot(dz, state)
+                        to_U[r, 2 * k + a, h] += _dot(dh, state)
+                for a in range(k):
+                    if t == 0:
+                        to_start[r, a] += _total(passed[a])
+                    carry[a, :] = passed[a]
+
+
+@njit(**JIT)
+def _add(to: Any, x: Any) -> None:
+    for i in range(x.size):
+        to[i] += x[i]
+
+
+@njit(**JIT)
+def _total(x: Any) -> Any:
+    total = x.dtype.type(0)
+    for i in range(x.size):
+        total += x[i]
+    return total
+
+
+@njit(**JIT)
+def _dot(x: Any, y: Any) -> Any:
+    total = x.dtype.type(0)
+    for i in range(x.size):
+        total += x[i] * y[i]
+    return total
 
 
 @njit(**JIT)

@@ -45,7 +45,7 @@ def average(
 
 
 def carry(
-    drive: Float[Tensor, "relation frame node gates"],
+    drive: Float[Tensor, "relation frame gates node"],
     index: Int[Tensor, "window time"],
     U: Float[Tensor, "relation gates head"],
     c: Float[Tensor, "relation gates"],
@@ -65,14 +65,14 @@ def carry(
     if _compiled(drive):
         return _Carry.apply(drive, index, U, c, start, share)  # type: ignore[no-untyped-call, no-any-return]
     (relations, k), windows, means = start.shape, len(index), []
-    e = start[:, None, None, :].expand(relations, windows, drive.shape[2], k)
+    e = start[:, None, :, None].expand(relations, windows, k, drive.shape[3])
     for t in range(index.shape[1]):
         given = drive[:, index[:, t]]
-        held = torch.einsum("rgk,rbnk->rbng", U, e) + c[:, None, None]
-        p, z = torch.sigmoid(given[..., : 2 * k] + held[..., : 2 * k]).split(k, -1)
-        n = torch.tanh(given[..., 2 * k :] + p * held[..., 2 * k :])
+        held = torch.einsum("rgk,rbkn->rbgn", U, e) + c[:, None, :, None]
+        p, z = torch.sigmoid(given[:, :, : 2 * k] + held[:, :, : 2 * k]).split(k, 2)
+        n = torch.tanh(given[:, :, 2 * k :] + p * held[:, :, 2 * k :])
         e = (1 - z) * n + z * e
-        means.append(torch.einsum("rbnk,bn->brk", e, share[index[:, t]]))
+        means.append(torch.einsum("rbkn,bn->brk", e, share[index[:, t]]))
     return torch.stack(means, 1)
 
 
@@ -169,21 +169,21 @@ class _Carry(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, drive: Tensor, index: Tensor, U: Tensor, c: Tensor, start: Tensor, share: Tensor) -> Tensor:
         drive, U, c, start, share = (x.contiguous() for x in (drive, U, c, start, share))
-        (R, k), (B, T), N = start.shape, index.shape, drive.shape[2]
-        E = torch.empty(R, B, T, N, k, dtype=drive.dtype)
-        means = _slices(kernels.recur, N, R * B * T * N * 20, lambda: (torch.zeros(B, T, R, k, dtype=drive.dtype),),
-                        drive, index, U, c, start, share, E)  # fmt: skip
-        ctx.save_for_backward(drive, index, U, c, start, share, E)
+        (R, k), (B, T), N = start.shape, index.shape, drive.shape[3]
+        E, S = (torch.empty(R, B, T, width, N, dtype=drive.dtype) for width in (k, 3 * k))
+        means = _slices(kernels.recur, N, 5 * S.numel(), lambda: (torch.zeros(B, T, R, k, dtype=drive.dtype),),
+                        drive, index, U, c, start, share, E, S)  # fmt: skip
+        ctx.save_for_backward(drive, index, U, c, start, share, E, S)
         total: Tensor = sum(mine[0] for mine in means)  # type: ignore[assignment]
         return total
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
-        drive, index, U, c, start, share, E = ctx.saved_tensors
+        drive, index, U, c, start, share, E, S = ctx.saved_tensors
         grad, to_drive = grads[0].contiguous(), torch.zeros_like(drive)
-        own = _slices(kernels.recur_back, drive.shape[2], E.numel() * 40,
+        own = _slices(kernels.recur_back, drive.shape[3], 5 * S.numel(),
                       lambda: (torch.zeros_like(U), torch.zeros_like(c), torch.zeros_like(start)),
-                      drive, index, U, c, start, share, E, grad, to_drive)  # fmt: skip
+                      drive, index, U, c, start, share, E, S, grad, to_drive)  # fmt: skip
         to_U, to_c, to_start = (sum(parts) for parts in zip(*own, strict=True))
         return to_drive, None, to_U, to_c, to_start, None
 

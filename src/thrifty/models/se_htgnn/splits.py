@@ -68,7 +68,9 @@ def temporal_split(
     return Split(*(part[part >= window] for part in parts))
 
 
-def positive_edges(data: HeteroTemporalData, relation: Triple, target: int, known: bool = True) -> Int[Tensor, "2 edge"]:
+def positive_edges(
+    data: HeteroTemporalData, relation: Triple, target: int, known: bool = True
+) -> Int[Tensor, "2 edge"]:
     """Return the pairs that a snapshot links, each once.
 
     Args:
@@ -140,4 +142,6 @@ def negative_edges(
         if not wrong.any():
             return torch.from_numpy(np.stack([source, drawn]))
         drawn[wrong] = rng.choice(universe, int(wrong.sum()))
-    raise ValueError(f"relation: a source of {relation} is linked to all destinations in snapshot {target}; no pair is left to draw")
+    raise ValueError(
+        f"relation: a source of {relation} is linked to all destinations in snapshot {target}; no pair is left to draw"
+    )

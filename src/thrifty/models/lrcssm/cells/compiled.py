@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from thrifty.models.lrcssm.scans.vectorised import sigmoid, tanh
+from thrifty._common.vectorised import sigmoid, tanh
 
 ASYMMETRIC, SYMMETRIC, CONSTANT = 0, 1, 2
 

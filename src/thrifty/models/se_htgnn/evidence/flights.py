@@ -37,11 +37,7 @@ def graph() -> HeteroTemporalData:
         [("origin", "flies_to", "dest"), ("carrier", "serves", "dest"), ("carrier", "departs_from", "origin")],
         ["arrival", "departure", "cancelled"],
     )  # fmt: skip
-    data = from_events([arrivals], "D")
-    target = from_events([EventTable(rows, "date", {"dest": "airport", "origin": "airport"}, [], ["late"])], "D",
-                         forecast=Forecast(0, "dest", "late", least=2))  # fmt: skip
-    data.y = target.y
-    return data
+    return from_events([arrivals], "D", forecast=Forecast(0, "dest", "late", least=2))
 
 
 def split(window: int) -> Split:

@@ -14,7 +14,9 @@ from thrifty.models.se_htgnn.temporal import Metadata, WindowBatch
 class Projection(nn.Module):
     """One linear map a node type with features, one learnable table a type without."""
 
-    def __init__(self, metadata: Metadata, in_channels: Mapping[str, int], d: int, num_nodes: Mapping[str, int] | None) -> None:
+    def __init__(
+        self, metadata: Metadata, in_channels: Mapping[str, int], d: int, num_nodes: Mapping[str, int] | None
+    ) -> None:
         super().__init__()
         tables = dict(num_nodes or {})
         self.names = [name for name in metadata[0] if name not in tables]
