@@ -20,6 +20,14 @@ if TYPE_CHECKING:
         less_selection,
         rds_plus_selection,
     )
+    from thrifty.data.v2v import (
+        EventCamera,
+        EventCameraSampler,
+        VideoToVoxel,
+        VideoVoxelDataset,
+        events_to_voxel,
+        frames_to_events,
+    )
     from thrifty.inference.speculation import (
         GammaController,
         MoEShape,
@@ -79,6 +87,8 @@ __all__ = [
     "DiagonalRNN",
     "EViTConfig",
     "ElliCE",
+    "EventCamera",
+    "EventCameraSampler",
     "FastCLIPLoss",
     "FreqReduceConfig",
     "GammaController",
@@ -104,6 +114,8 @@ __all__ = [
     "ToMeConfig",
     "TokenReduction",
     "TreeLocalSearchClassifier",
+    "VideoToVoxel",
+    "VideoVoxelDataset",
     "WeightedLossMixin",
     "affine_scan",
     "amortized_clip_loss",
@@ -114,8 +126,10 @@ __all__ = [
     "error_table",
     "estimate_peak_memory",
     "evaluate_recourse",
+    "events_to_voxel",
     "extract_lora",
     "fit_speculation_model",
+    "frames_to_events",
     "improve_forest",
     "improve_tree",
     "less_selection",

@@ -1,0 +1,126 @@
+"""Claims about time: beside the plain form, beside a simulator that lists events, and beside decoding the clip."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from thrifty.bench.context import Context
+from thrifty.bench.data import clips
+from thrifty.bench.evidence import Evidence
+from thrifty.data.v2v import EventCamera, VideoToVoxel, events_to_voxel, frames_to_events
+from thrifty.data.v2v.rivals import reference_counts, stream_to_voxels
+from thrifty.data.v2v.video import read_frames
+
+OURS, REFERENCE, EVENTIFY, DECODE = "ours", "plain numpy, float64", "eventify-dvs + histogram", "PyAV decoding"
+TWO_STAGE = "stream on disk, read back, binned"
+
+
+def show(ctx: Context, evidence: Evidence, frames: NDArray[np.uint8], gate: float) -> None:
+    """Time contenders interleaved on the same frames; each ratio is gated by exact counts."""
+    pixels = (len(frames) - 1) * frames[0].size / 1e6
+    size = f"{len(frames) - 1} intervals of {frames.shape[1]} x {frames.shape[2]}"
+    for c in (0.5, 0.1):
+        ctx.progress(0, 1, f"time at c = {c}")
+        contenders: dict[str, Callable[[], object]] = {OURS: partial(_ours, frames, c)}
+        if c == 0.5:
+            contenders[REFERENCE] = partial(reference_counts, frames, c, c, np.zeros(frames.shape[1:]))
+            contenders["ours, with noise"] = partial(_ours, frames, c, noise=0.1)
+            contenders["ours, float64"] = partial(_ours, frames, c, dtype=torch.float64)
+        rival = ctx.attempt(evidence, EVENTIFY, _eventify, frames, c, workload=f"{size}, c = {c}")
+        if rival is not None:
+            contenders[EVENTIFY] = partial(_eventify, frames, c)
+        found = ctx.timed(evidence, contenders, workload=f"{size}, c = {c}", quick=1.5, full=30)
+        if c == 0.5:
+            seconds = found[OURS].median
+            evidence.measured(
+                "speed-vs-reference", found[REFERENCE].over(found[OURS]), gate=gate,
+                reason=f"{pixels / seconds:.0f} million pixel steps a second",
+                limit=f"{_share_of_bandwidth(ctx, pixels, seconds):.0%} of the memory's bandwidth",
+            )  # fmt: skip
+        if EVENTIFY in found:
+            evidence.measured(f"speed-vs-stream-{int(100 * c)}", found[EVENTIFY].over(found[OURS]), gate=gate)
+    if ctx.full:
+        _two_stages(ctx, evidence, frames[:26])
+    _decoding(ctx, evidence, gate)
+
+
+def _ours(
+    frames: NDArray[np.uint8], c: float, *, noise: float = 0.0, dtype: torch.dtype = torch.float32
+) -> torch.Tensor:
+    """Return voxel grids of five bins; what does not fill one is left out, and is at most four intervals."""
+    v2v = VideoToVoxel(camera=EventCamera(c, c, noise), dtype=dtype)
+    usable = (len(frames) - 1) // 5 * 5 + 1
+    grids: torch.Tensor = v2v(torch.from_numpy(frames[None, :usable]), torch.Generator().manual_seed(0))
+    return grids
+
+
+def _eventify(frames: NDArray[np.uint8], c: float) -> NDArray[np.float32]:
+    """List the events of every interval as the package does, and count them into a bin each."""
+    from eventify.dvs import frame_to_event_tuples
+
+    size = frames.shape[1:]
+    grids = np.zeros((len(frames) - 1, *size), np.float32)
+    for i in range(len(frames) - 1):
+        events = frame_to_event_tuples(frames[i], frames[i + 1], 40_000 * i, 40_000 * (i + 1), c_thresh=c)
+        place = events["y"].astype(np.int64) * size[1] + events["x"]
+        grids[i] = np.bincount(place, 2.0 * events["p"] - 1, minlength=grids[i].size).reshape(size)
+    return grids
+
+
+def _two_stages(ctx: Context, evidence: Evidence, frames: NDArray[np.uint8]) -> None:
+    """Time the same sensor with its stream written, read back and binned: what is saved is the detour alone."""
+    times = np.arange(len(frames)) * 40_000
+    camera = EventCamera(0.2, 0.2)
+
+    def detour(folder: str) -> NDArray[np.float32]:
+        events = frames_to_events(frames, times, camera, torch.Generator().manual_seed(0))
+        return stream_to_voxels(events, Path(folder, "events.bin"), frames.shape[1:], times)
+
+    with TemporaryDirectory() as folder:
+        workload = f"{len(frames) - 1} intervals, c = 0.2"
+        contenders: dict[str, Callable[[], object]] = {OURS: partial(_ours, frames, 0.2)}
+        contenders[TWO_STAGE] = partial(detour, folder)
+        found = ctx.timed(evidence, contenders, workload=workload, quick=0, full=30)
+    evidence.measured("speed-vs-two-stages", found[TWO_STAGE].over(found[OURS]))
+
+
+def _decoding(ctx: Context, evidence: Evidence, gate: float) -> None:
+    """Time decoding a clip, and simulating what was decoded."""
+    path, count = clips.path("bikes"), 250 if ctx.full else 51
+    frames = read_frames(path, 0, count)
+    contenders: dict[str, Callable[[], object]] = {
+        OURS: partial(_ours, frames, 0.2),
+        DECODE: lambda: read_frames(path, 0, count, threads=torch.get_num_threads()),
+    }
+    found = ctx.timed(evidence, contenders, workload=f"bikes, {count} frames", quick=2, full=40)
+    rate = count * frames[0].size / 1e6 / found[DECODE].median
+    reason = f"decoding: {rate:.0f} Mpx/s"
+    evidence.measured("decode-bound", found[OURS].over(found[DECODE]), gate=gate, reason=reason)
+
+
+def _share_of_bandwidth(ctx: Context, pixels: float, seconds: float) -> float:
+    """Bytes that must move, a frame in and a float map out, over what the memory moves in that time."""
+    return 5 * pixels * 1e6 / seconds / (ctx.ceilings["bandwidth"].median * 1e9)
+
+
+def events_of_another(frames: NDArray[np.uint8], c: float, bins: int = 5) -> NDArray[np.float32]:
+    """Return voxel grids from eventify-dvs's events: another simulator's, for tests of what was trained on ours."""
+    from eventify.dvs import frame_to_event_tuples
+
+    size = frames.shape[1:]
+    grids = []
+    for first in range(0, len(frames) - bins, bins):
+        parts = [
+            frame_to_event_tuples(frames[i], frames[i + 1], 1000 * i, 1000 * (i + 1), c_thresh=c)
+            for i in range(first, first + bins)
+        ]
+        window = (1000 * first, 1000 * (first + bins))
+        grids.append(events_to_voxel(np.concatenate(parts), size, bins, t_range=window))
+    return np.stack(grids)
