@@ -7,6 +7,7 @@ from importlib import import_module
 import pytest
 
 from thrifty._common.ledger import Entry, Ledger, LedgerDelta, Resource, Task, Workload
+from thrifty.bench import registry
 
 
 def entry(resource, amount):
@@ -63,3 +64,27 @@ def test_shared_facts_have_the_names_that_the_workload_documents(method):
     module = import_module(f"thrifty.{method}.cost")
     documented = set(re.findall(r"``(\w+)``", Workload.__doc__ + module.predict.__doc__))
     assert set(re.findall(r'number\(\s*"(\w+)"', inspect.getsource(module))) <= documented
+
+
+def test_what_makes_different_things_of_one_part_does_not_go_together():
+    tree, linear = LedgerDelta(assumes={"model": "a tree"}), LedgerDelta(assumes={"model": "a line", "loss": "log"})
+    both = tree + linear
+    assert not both.applies
+    assert both.preconditions == ("the model would be both a tree and a line",)
+    assert (LedgerDelta() + linear + linear).applies
+    assert (LedgerDelta() + linear).assumes == linear.assumes
+
+
+@pytest.mark.parametrize("method", [each for each in registry.METHODS if each.tasks], ids=lambda each: each.name)
+def test_the_registry_says_what_each_method_is_for(method):
+    """A predictor declines every other task; one of its own it takes, or misses facts of it."""
+    predict = import_module(f"{method.package}.cost").predict
+
+    def declines(task):
+        try:
+            return not predict(Workload(task, {})).applies
+        except ValueError:
+            return False
+
+    assert all(declines(task) for task in Task if task not in method.tasks)
+    assert not all(declines(task) for task in method.tasks)

@@ -85,6 +85,8 @@ class LedgerDelta:
         preconditions: What must be true for the numbers to hold, or why the method does not apply.
         price: What is paid in return, in words.
         code: The line that switches it on for this workload; empty: the one of the method's card.
+        assumes: What a part of the workload is with it, by part (``{"optimizer": "SUMO"}``): two methods that make
+            different things of one part do not go together.
     """
 
     entries: tuple[Entry, ...] = ()
@@ -92,20 +94,36 @@ class LedgerDelta:
     preconditions: tuple[str, ...] = ()
     price: tuple[str, ...] = ()
     code: str = ""
+    assumes: Mapping[str, str] = field(default_factory=dict)
 
     def total(self, resource: Resource) -> float:
         """Return the sum over the entries of one resource, in its unit."""
         return Ledger(self.entries).total(resource)
 
     def __add__(self, other: LedgerDelta) -> LedgerDelta:
-        """Join two methods' changes: amounts add, and the sum applies only where both do."""
+        """Join two methods' changes: amounts add, and the sum applies only where both do and go together."""
+        apart = self.conflicts(other)
         return replace(
             self,
             entries=self.entries + other.entries,
-            applies=self.applies and other.applies,
-            preconditions=self.preconditions + other.preconditions,
+            applies=self.applies and other.applies and not apart,
+            preconditions=self.preconditions + other.preconditions + apart,
             price=self.price + other.price,
             code="; ".join(code for code in (self.code, other.code) if code),
+            assumes={**self.assumes, **other.assumes},
+        )
+
+    def conflicts(self, other: LedgerDelta) -> tuple[str, ...]:
+        """Return in words what two methods make different things of; empty where they go together.
+
+        Example:
+            >>> LedgerDelta(assumes={"optimizer": "SUMO"}).conflicts(LedgerDelta(assumes={"optimizer": "Muon"}))
+            ('the optimizer would be both SUMO and Muon',)
+        """
+        return tuple(
+            f"the {part} would be both {made} and {other.assumes[part]}"
+            for part, made in self.assumes.items()
+            if other.assumes.get(part, made) != made
         )
 
     @classmethod
@@ -120,6 +138,7 @@ class Task(StrEnum):
     TABULAR_CLASSIFICATION = "tabular classification"
     LM_PRETRAINING = "language-model pre-training"
     LM_FINETUNING = "language-model fine-tuning"
+    LM_SELECTION = "choosing what to fine-tune on"
     LM_PREFERENCE = "language-model preference optimisation"
     LM_REINFORCEMENT = "language-model reinforcement learning"
     LM_SERVING = "language-model serving"

@@ -17,7 +17,7 @@ from thrifty._common.ledger import Entry, LedgerDelta, Resource, Task, Workload
 
 Count = Literal["paper", "forward_ad", "finite_difference"]
 
-TASKS = (Task.LM_FINETUNING,)
+TASKS = (Task.LM_FINETUNING, Task.LM_SELECTION)
 
 _SOURCE = "arXiv 2505.19051, cost analysis; the factor 1 + 2V is counted from forward-mode differentiation"
 

@@ -46,5 +46,6 @@ def predict(workload: Workload) -> LedgerDelta:
         ),
         preconditions=("the decision is binary, by a model whose last layer is linear",),
         code=f"ElliCE(model).fit(X, y).explain(asking)  # {queries:g} rows",
+        assumes={"model": "one whose last layer is linear"},
         price=("answers are farther from the person than those that ignore retraining; the price grows with epsilon",),
     )

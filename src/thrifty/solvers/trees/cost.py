@@ -44,5 +44,6 @@ def predict(workload: Workload) -> LedgerDelta:
         ),
         preconditions=("the model is one decision tree that people read or that must stay small",),
         code="better, report = improve_tree(tree, X, y, k=2)",
+        assumes={"model": "a decision tree"},
         price=("training errors fall; on small noisy tables test errors may not: choose k by cross-validation",),
     )

@@ -85,5 +85,6 @@ def predict(workload: Workload) -> LedgerDelta:
             "most parameters are matrices of attention and feed-forward blocks; the others keep AdamW's state",
         ),
         code=f"optimizer = SUMO(sumo_param_groups(model, rank={r:g}), lr=lr)",
+        assumes={"optimizer": "SUMO"},
         price=("the learning rate has to be tuned again; at equal steps a full-state optimizer (Muon) can end lower",),
     )
