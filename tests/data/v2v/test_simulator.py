@@ -215,6 +215,17 @@ def test_the_noise_is_gaussian_and_its_frames_and_pixels_are_independent():
 
 
 @pytest.mark.parametrize("init", ["uniform", "triangular"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_both_ways_to_the_first_potential_agree(init, dtype):
+    camera, seeds = EventCamera([0.6, 1e-3, 2.0], [0.3, 1e-3, 3.0]), np.array([3, 4, 5])
+    here = sensor.begin(torch.zeros(3, 20, 30, dtype=dtype), camera, seeds, init).potential
+    keys = noise.item_keys(seeds, noise.INITIAL)
+    c_pos, c_neg = (torch.from_numpy(c.copy())[:, None] for c in (camera.c_pos, camera.c_neg))
+    there = sensor._start_in_torch(keys, 600, c_pos, c_neg, init).to(dtype)
+    assert torch.equal(here.flatten(1), there)
+
+
+@pytest.mark.parametrize("init", ["uniform", "triangular"])
 def test_the_first_potential_has_its_law(init):
     camera = EventCamera(0.6, 0.3).spread(1)
     v = sensor.begin(torch.zeros(1, 300, 300), camera, np.array([3]), init).potential.numpy().ravel()

@@ -238,6 +238,19 @@ def _twice(array):  # type: ignore[no-untyped-def]
     return larger
 
 
+@njit(**FAST)
+def uniform_start(v, keys, c_pos, c_neg, low, high, triangular):  # type: ignore[no-untyped-def]
+    """Fill in the first potential: uniform on (-c_neg, c_pos), or a triangle that peaks at 0."""
+    for p in range(len(v)):
+        u = (np.float64(bits(p, keys[0], keys[1]) >> np.uint32(8)) + 0.5) * 2.0**-24
+        if triangular:
+            rising = np.sqrt(u * c_neg * (c_pos + c_neg)) - c_neg
+            x = rising if rising < 0 else c_pos - np.sqrt((1 - u) * c_pos * (c_pos + c_neg))
+        else:
+            x = u * (c_pos + c_neg) - c_neg
+        v[p] = min(max(v.dtype.type(x), low), high)
+
+
 def over_pixels(call: Callable[[int, int, int], Any], items: int, pixels: int, intervals: int) -> list[Any]:
     """Call ``call(item, begin, end)`` over all pixels of all items, in as many threads as torch may use.
 

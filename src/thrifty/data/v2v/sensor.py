@@ -64,14 +64,18 @@ def begin(
     n, h, w = log_first.shape
     device, dtype = log_first.device, log_first.dtype
     c_pos, c_neg = _column(camera.c_pos, device, torch.float64), _column(camera.c_neg, device, torch.float64)
-    u = noise.torch_uniform(noise.item_keys(seeds, noise.INITIAL, device), h * w)
-    if init == "uniform":
-        v = u * (c_pos + c_neg) - c_neg
-    else:
-        rising = torch.sqrt(u * c_neg * (c_pos + c_neg)) - c_neg
-        v = torch.where(rising < 0, rising, c_pos - torch.sqrt((1 - u) * c_pos * (c_pos + c_neg)))
     # rounded to float32, the outermost values could reach a threshold
-    v = v.to(dtype).clamp(-_below(camera.c_neg, device, dtype), _below(camera.c_pos, device, dtype))
+    low, high = -_below(camera.c_neg, device, dtype), _below(camera.c_pos, device, dtype)
+    if device.type == "cpu":
+        v = torch.empty(n, h * w, dtype=dtype)
+        for item in range(n):
+            keys = noise.frame_keys(int(seeds[item]), noise.INITIAL, 1)[0]
+            limits = (low[item, 0].numpy()[()], high[item, 0].numpy()[()])
+            law = (camera.c_pos[item], camera.c_neg[item], *limits, init == "triangular")
+            kernels.uniform_start(v[item].numpy(), keys, *law)
+    else:
+        v = _start_in_torch(noise.item_keys(seeds, noise.INITIAL, device), h * w, c_pos, c_neg, init)
+        v = v.to(dtype).clamp(low, high)
     hot = None
     if bool(((camera.hot_fraction > 0) & (camera.hot_std > 0)).any()):
         chosen = noise.torch_uniform(noise.item_keys(seeds, noise.HOT_MASK, device), h * w)
@@ -80,6 +84,15 @@ def begin(
         drift = noise.torch_gaussian(noise.item_keys(seeds, noise.HOT_VALUE, device), h * w, table).to(dtype)
         hot = (chosen * drift * _column(camera.hot_std, device, dtype)).view(n, h, w)
     return SensorState(v.view(n, h, w).contiguous(), log_first.clone(), hot, seeds, 0, camera)
+
+
+def _start_in_torch(keys: Tensor, pixels: int, c_pos: Tensor, c_neg: Tensor, init: Init) -> Tensor:
+    """Return what ``kernels.uniform_start`` fills in, before it is rounded."""
+    u = noise.torch_uniform(keys, pixels)
+    if init == "uniform":
+        return u * (c_pos + c_neg) - c_neg
+    rising = torch.sqrt(u * c_neg * (c_pos + c_neg)) - c_neg
+    return torch.where(rising < 0, rising, c_pos - torch.sqrt((1 - u) * c_pos * (c_pos + c_neg)))
 
 
 def advance_numba(

@@ -187,7 +187,8 @@ class VideoToVoxel(nn.Module):
         external = self.noise == "external"
         shape = (n, intervals, 2 if self.polarity == "split" else 1, h, w)
         out = self._room(x, shape, self.dtype if external else torch.int16, filled=True)
-        state, cut = self._count(state, x, out, 1, float("inf") if external else INT16)
+        safe = external or self._most(x, state) < INT16
+        state, cut = self._count(state, x, out, 1, float("inf") if safe else INT16)
         if cut:
             _log.warning("%d counts were beyond int16 and were cut at %d", cut, int(INT16))
         return out if self.polarity == "split" else out[:, :, 0], state
@@ -246,6 +247,15 @@ class VideoToVoxel(nn.Module):
             state, *self._logs(x), out, per_bin=per_bin, polarity=sensor.POLARITIES[self.polarity],
             external=self.noise == "external", limit=limit,
         )  # fmt: skip
+
+    def _most(self, x: Tensor, state: SensorState) -> float:
+        """Return more than any pixel can count in an interval: what spares most sequences the check of int16."""
+        table: Any = self._table
+        most = 1.0 if x.is_floating_point() else float(table.max())
+        least = float(np.log(self.log_eps)) if x.is_floating_point() else float(table.min())
+        hot = 0.0 if state.hot is None else float(state.hot.abs().max())
+        reach = max(most - least, float(state.log_previous.max()) - least) + 6 * state.camera.noise_std.max() + hot
+        return float(reach / min(state.camera.c_pos.min(), state.camera.c_neg.min())) + 1
 
     def _room(self, x: Tensor, shape: tuple[int, ...], dtype: torch.dtype, *, filled: bool) -> Tensor:
         """Return a tensor for the result: numba's kernel fills it whole, everything else adds to zeros."""

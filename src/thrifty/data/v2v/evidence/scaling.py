@@ -30,8 +30,8 @@ from thrifty.data.v2v.video import read_frames
 
 COUNTS = (1, 4, 16)
 SIDE, GRIDS = 32, 4
-STEPS = {"firenet": 250, "evflownet": 100}
-RATE = {"firenet": 1e-3, "evflownet": 3e-4}
+STEPS = {"firenet": 250, "evflownet": 200}
+RATE = {"firenet": 1e-3, "evflownet": 1e-3}
 #: Cameras like the rival's, whose threshold is 0.2 and which has no noise: what differs is the simulator.
 LAW = EventCameraSampler(threshold=(0.1, 0.4), noise_std=(0, 0.02), hot_fraction=(0, 0))
 TEST_THRESHOLD = 0.2
