@@ -174,7 +174,8 @@ def test_a_model_is_measured_batch_by_batch_and_resumed(run, tmp_path, capsys):
     assert measured("1,2", "1,2")[1] == found
     assert measured("1", "1,3")[1] == [*found, (1, 3, 4)]
     assert measured("1", "1", "8")[1] == [*found, (1, 3, 4), (1, 1, 8)]
-    assert {row.hardware for row in read_rows(rows)} == {f"cpu, fp32, {torch.get_num_threads()} threads, grouped_mm"}
+    where = f"cpu, fp32, {torch.get_num_threads()} threads, grouped_mm, random tokens"
+    assert {row.hardware for row in read_rows(rows)} == {where}
     with pytest.raises(ValueError, match="--draft"):
         run(*words, "--batch", "1", "--gamma", "2")
     both = tmp_path / "both.jsonl"

@@ -57,7 +57,9 @@ def measure(
     ] = None,
     new_tokens: Annotated[int, typer.Option(help="Of a request that is generated.", min=4)] = 64,
     experts: Annotated[str, typer.Option(help="How experts are computed meanwhile.")] = "grouped_mm",
-    data: Annotated[Path | None, typer.Option(help="Text to read, in place of random tokens.", exists=True)] = None,
+    data: Annotated[
+        Path | None, typer.Option(help="Text to read: random tokens wake more experts.", exists=True)
+    ] = None,
     random: Annotated[bool, typer.Option("--random", help="Random weights: for times.")] = False,
     compile_draft: Annotated[bool, typer.Option("--compile-draft", help="Compile the draft's steps.")] = False,
     device: Device = "cpu",
@@ -76,7 +78,9 @@ def measure(
     if threads is not None:
         torch.set_num_threads(threads)
     names = " with ".join(Path(name).name for name in (target, draft) if name)
-    where = f"{device}, {precision}, {torch.get_num_threads()} threads, {experts}{', compiled draft' * compile_draft}"
+    read = "random tokens" if data is None else f"text of {data.name}"
+    where = f"{device}, {precision}, {torch.get_num_threads()} threads, {experts}, {read}"
+    where += ", compiled draft" * compile_draft
     lengths = numbers(gamma, "gamma") if gamma is not None else []
     if lengths and draft is None:
         raise ValueError("gamma: expected --draft with it, to generate with")
@@ -253,7 +257,7 @@ def recommend(
         typer.echo("the best length rises with the batch: a rule that only switches off above one loses", err=True)
     if format == "vllm":
         typer.echo(json.dumps(schedule.to_vllm()))
-        typer.echo("merge this into --speculative-config, beside the draft model", err=True)
+        typer.echo("merge this into --speculative-config, beside the draft model; not under data parallelism", err=True)
     elif format == "sglang":
         typer.echo(json.dumps(schedule.to_sglang()))
         top = schedule.max_gamma
