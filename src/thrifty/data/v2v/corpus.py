@@ -43,12 +43,12 @@ def ray_samples(
         >>> for batch in samples.iter_torch_batches(batch_size=12): ...  # doctest: +SKIP
     """
     data = require("ray.data", extra="ray")
-    return data.range(len(make_dataset())).map_batches(
+    return data.from_numpy(np.arange(len(make_dataset()))).map_batches(
         _Worker,
         fn_constructor_args=(make_dataset, epoch),
         batch_size=batch_size,
         batch_format="numpy",
-        concurrency=workers,
+        compute=data.ActorPoolStrategy(size=workers),
         **options,
     )
 
@@ -61,7 +61,7 @@ class _Worker:
         self._dataset.set_epoch(epoch)
 
     def __call__(self, rows: dict[str, Any]) -> dict[str, Any]:
-        samples = [self._dataset[int(index)] for index in rows["id"]]
+        samples = [self._dataset[int(index)] for index in rows["data"]]
         return {
             "index": np.array([sample["index"] for sample in samples]),
             "voxels": np.stack([sample["voxels"].numpy() for sample in samples]),
