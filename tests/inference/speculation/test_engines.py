@@ -125,6 +125,13 @@ def test_requests_of_other_lengths_are_no_pair(tmp_path, caplog):
     assert "output tokens" not in caplog.text
 
 
+def test_a_restarted_server_counts_from_nothing_whatever_it_counts():
+    after = Counters(drafted=10, accepted=5)  # TensorRT-LLM counts no rounds
+    assert after.since(Counters(drafted=100, accepted=3)) == after
+    assert after.since(Counters(drafted=3, accepted=60)) == after
+    assert after.since(Counters(drafted=4, accepted=1)) == Counters(drafted=6, accepted=4)
+
+
 def test_a_broken_line_of_sglang_is_named(tmp_path):
     path = tmp_path / "bench.jsonl"
     path.write_text(json.dumps(bench(4, 10.0, 100.0)) + "\n{accept\n")

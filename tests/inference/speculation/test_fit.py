@@ -169,6 +169,8 @@ def test_more_measurements_fit_better():
     rng = np.random.default_rng(0)
     rows = without_times([replace(row, speedup=row.speedup * rng.normal(1, 0.02)) for row in rows_of(TRUE)])
     few, many = selection_study(rows, (10, 48), target=TARGET, draft=DRAFT, hardware=HARDWARE)
+    assert few.batches == tuple(sorted({row.batch_size for row in stride_sample(rows, 10)}))
+    assert few.count == len(stride_sample(rows, 10))
     assert many.rmse < few.rmse
     assert many.rmse < 0.08
     assert any("few" in warning for warning in few.warnings)

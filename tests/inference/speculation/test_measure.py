@@ -12,6 +12,7 @@ from thrifty.inference.speculation import (
     fit_speculation_model,
     generation_row,
     measure_generation,
+    passes,
     profile_generation,
     profile_target,
 )
@@ -46,6 +47,18 @@ def test_a_profile_has_a_row_a_cell_and_can_be_fitted(caplog):
     assert set(target.get_experts_implementation().values()) == {"batched_mm"}
     fitted = fit_speculation_model(rows).model
     assert float(fitted.target_time(2)) > 0
+
+
+def test_a_sample_is_the_time_of_one_step_without_what_comes_before(monkeypatch):
+    clock = [0.0]
+    monkeypatch.setattr(passes.time, "perf_counter", lambda: clock[0])
+
+    def takes(seconds):
+        return lambda: clock.__setitem__(0, clock[0] + seconds)
+
+    cell = passes._Cell([takes(0.008), takes(0.016)], steps=4, before=takes(5.0))
+    cell.sample(lambda: None)
+    assert cell.samples == [pytest.approx(3.0)]
 
 
 def test_text_is_read_in_place_of_random_tokens():

@@ -123,7 +123,7 @@ def test_files_round_trip_and_unknown_fields_are_refused(tmp_path):
     assert SpeculationModel.load(path) == hard
     with pytest.raises(FileExistsError):
         hard.save(path)
-    record = json.loads(path.read_text())
+    record = json.loads(path.read_text(), parse_constant=pytest.fail)  # JSON has no infinity
     for change in ({"extra": 1}, {"version": 2}, {"bias": "x"}, {"measured_batches": [1]}):
         (tmp_path / "other.json").write_text(json.dumps(record | change))
         with pytest.raises(ValueError, match=r"other\.json"):
