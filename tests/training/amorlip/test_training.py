@@ -176,11 +176,11 @@ def test_every_loss_trains_an_open_clip_model(loss, ground, tmp_path):
 def test_siglip_needs_a_bias(ground, tmp_path):
     with pytest.raises(ValueError, match="loss: expected a model with a logit_bias for 'siglip'"):
         train(Recipe(str(ground / "tiny-clip.json"), "siglip", batch=8), str(ground / "pairs.jsonl"), tmp_path / "run")
-    config = tmp_path / "tiny-siglip.json"
+    config = tmp_path / "tiny-biased.json"
     config.write_text(json.dumps(OPEN_CLIP | {"init_logit_bias": -10.0}))
     recipe = Recipe(str(config), "siglip", epochs=1, batch=8)
-    assert train(recipe, str(ground / "pairs.csv"), tmp_path / "siglip")["steps"] == 3
-    again = Recipe(str(tmp_path / "siglip"), "amorlip", epochs=1, batch=8, amor=FAST)  # fine-tuned by a softmax loss
+    assert train(recipe, str(ground / "pairs.csv"), tmp_path / "sigmoid")["steps"] == 3
+    again = Recipe(str(tmp_path / "sigmoid"), "amorlip", epochs=1, batch=8, amor=FAST)  # fine-tuned by a softmax loss
     assert train(again, str(ground / "pairs.csv"), tmp_path / "softmax")["steps"] == 3
 
 
@@ -320,7 +320,10 @@ def test_evaluation_from_the_command_line(ground, tmp_path, thrifty):
             ["train", "--model", "{tiny}", "--data", "{pairs}", "--out", "{out}", "--caption-field", "text"],
             "a field 'text'",
         ),
-        (["train", "--model", "{tiny}", "--data", "{pairs}", "--out", "{here}"], "there are files already"),
+        (
+            ["train", "--model", "{tiny}", "--data", "{pairs}", "--out", "{here}", "--batch", "8"],
+            "there are files already",
+        ),
         (["eval", "{hf}", "--data", "{classes}"], "--out: expected a .jsonl file"),
         (["eval", "{hf}", "--data", "{classes}", "--out", "{out}"], "data: expected folders named as tasks"),
         (["compare", "{pairs}"], "expected a key"),
@@ -348,3 +351,17 @@ def test_pairs_in_a_folder_and_pictures_that_are_missing(ground, tmp_path):
         read_pairs(tmp_path / "pairs.csv")
     with pytest.raises(ValueError, match="expected a column 'text', got image, caption"):
         read_pairs(tmp_path / "pairs.csv", caption_field="text")
+
+
+@pytest.mark.slow
+@pytest.mark.dist
+@pytest.mark.parametrize("gather", ["global", "local"])
+def test_two_processes_train_one_model(gather, ground, tmp_path, torchrun):
+    torchrun(
+        "-m", "thrifty.cli", "amorlip", "train", "--model", ground / "tiny-clip.json", "--data", ground / "pairs.jsonl",
+        "--epochs", 2, "--batch", 4, "--lr", 1e-3, "--gather", gather, "--out", tmp_path / "run",
+        "--amor", "ema_decay=0.5",
+    )  # fmt: skip
+    found = json.loads((tmp_path / "run" / "result.json").read_text())
+    assert (found["steps"], found["samples"]) == (6, 24)
+    assert embedding_width(load_host(str(tmp_path / "run")).model) == 16

@@ -228,38 +228,44 @@ class _Walk:
             image: Whether the gradient of images is wanted.
             text: Likewise of texts.
         """
-        u, v, (rows_lambda, columns_lambda) = self.u, self.v, self.log_lambda
+        u, v, (of_images, of_texts) = self.u, self.v, self.log_lambda
         self.du = torch.zeros_like(u) if image else None
         self.dv = torch.zeros_like(v) if text else None
         ids = self.ids if self.ids is not None else torch.empty(0, dtype=torch.long, device=u.device)
-        carried = (v, u, columns_lambda, rows_lambda, ids)
-        for own, (others_v, others_u, others_text, others_image, others_ids) in around(carried, group):
+        for own, (others_v, others_u, others_texts, others_images, others_ids) in around(
+            (v, u, of_texts, of_images, ids), group
+        ):
             for rows in blocks(len(u), len(others_v), self.chunk_size, u):
                 same = None if self.ids is None else ids[rows].unsqueeze(1) == others_ids
-                w, w_text, beyond = self._weights(
-                    u[rows], others_v, rows_lambda[rows], others_text, same, rows.start if own else None
-                )
-                of_rows = w.sum(1)
-                self.image_weight[rows] += of_rows
-                if own:
-                    of_columns = w_text.sum(0)
-                    self.text_weight += of_columns
-                    slope = of_rows.sum() + of_columns.sum()
-                else:
-                    slope = of_rows.sum() + w_text.sum()
-                self.slope += slope
-                self.total += slope + beyond
-                G = w.add_(w_text)
-                if self.du is not None:
-                    self.du[rows] += G @ others_v
-                if own and self.dv is not None:
-                    self.dv.addmm_(G.mT, u[rows])
-                if own:
-                    continue
-                w_text, w, _ = self._weights(v[rows], others_u, columns_lambda[rows], others_image, same, None)
-                self.text_weight[rows] += w_text.sum(1)
-                if self.dv is not None:
-                    self.dv[rows] += w_text.add_(w) @ others_u
+                self._meet_texts(rows, others_v, others_texts, same, own=own)
+                if not own:
+                    self._meet_images(rows, others_u, others_images, same)
+
+    def _meet_texts(self, rows: slice, others: Tensor, of_others: Tensor, same: Tensor | None, *, own: bool) -> None:
+        """Take some of this rank's images against the texts of one rank; its own get their gradient, too."""
+        x = self.u[rows]
+        w, w_text, beyond = self._weights(
+            x, others, self.log_lambda[0][rows], of_others, same, rows.start if own else None
+        )
+        of_rows, of_columns = w.sum(1), w_text.sum(0)
+        self.image_weight[rows] += of_rows
+        if own:
+            self.text_weight += of_columns
+        slope = of_rows.sum() + of_columns.sum()
+        self.slope += slope
+        self.total += slope + beyond
+        G = w.add_(w_text)
+        if self.du is not None:
+            self.du[rows] += G @ others
+        if own and self.dv is not None:
+            self.dv.addmm_(G.mT, x)
+
+    def _meet_images(self, rows: slice, others: Tensor, of_others: Tensor, same: Tensor | None) -> None:
+        """Take some of this rank's texts against another's images, whose own rank counts the value."""
+        w_text, w, _ = self._weights(self.v[rows], others, self.log_lambda[1][rows], of_others, same, None)
+        self.text_weight[rows] += w_text.sum(1)
+        if self.dv is not None:
+            self.dv[rows] += w_text.add_(w) @ others
 
     def _weights(
         self, x: Tensor, others: Tensor, of_rows: Tensor, of_columns: Tensor, same: Tensor | None, first: int | None

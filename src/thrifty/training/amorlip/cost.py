@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from thrifty._common.ledger import Entry, LedgerDelta, Resource, Task, Workload
 
-#: Columns of logits that are there at once, over a batch: see ``partition.py``.
+#: Logits of a block: see ``partition.py``.
 BLOCK = 1 << 20
 
 
@@ -36,7 +36,7 @@ def predict(workload: Workload) -> LedgerDelta:
         )
     d, batch, steps = workload.number("embedding"), workload.number("batch"), workload.number("steps", 1)
     hidden = workload.number("hidden_factor", 0.5) * d
-    weights = 2 * (2 * d * hidden + 4 * d + 2 * hidden + 1)  # of both networks
+    weights = 2 * (2 * d * hidden + 4 * d + 3 * hidden + 1)  # of both networks
     logits = 4 * batch * batch
     block = 4 * min(BLOCK, batch * batch)
     # ClipLoss holds the logits of both directions, their log-softmax and a gradient; ours two blocks and four
@@ -69,4 +69,6 @@ def predict(workload: Workload) -> LedgerDelta:
             "networks with settings of their own; on large sets an independent group (arXiv 2511.08417) finds it at or "
             "below CLIP",
         ),
+        code=f"loss = AmorLIPLoss({d:g}, num_samples=n, steps_per_epoch=n // {batch:g})",
+        assumes={"loss": "AmorLIP"},
     )

@@ -107,6 +107,7 @@ class AmorLIPLoss(nn.Module):
         self._seconds = {"stage one": 0.0, "all": 0.0}
         self._last_call: float | None = None
         self._found: tuple[Contrast, Pair] | None = None
+        self._seen: tuple[Tensor, Tensor, Tensor] = (torch.empty(0),) * 3
 
     @property
     def config(self) -> AmorLIPConfig:
@@ -206,6 +207,7 @@ class AmorLIPLoss(nn.Module):
             loss = with_temperature(
                 loss, logit_scale, rho, self._pressure(image_features, text_features, logit_scale, log_lambda)
             )
+        self._seen = (image_features.detach(), text_features.detach(), logit_scale.detach())
         self._leave(found, log_lambda)
         return {"contrastive_loss": loss} if output_dict else loss
 
@@ -333,16 +335,15 @@ class AmorLIPLoss(nn.Module):
 
         Returns:
             ``beta``; quantiles 0.5, 0.9 and 1 of Σ_j w_ij, ``weight_median``, ``weight_p90``, ``weight_max``;
-            ``limited``, weights above the limit; ``log_lambda``, the mean; ``parameter_drift``, root mean square
-            between online and averaged networks; ``stage_one_share`` of the time between calls.
+            ``limited``, weights above the limit; ``log_lambda``, the mean; ``lambda_drift``, the root mean
+            square of log λ between online and averaged networks; ``stage_one_share`` of the time between calls.
         """
         if self._found is None:
             return {}
         found, (image, text) = self._found
         weight = torch.cat([found.image_weight, found.text_weight])
         median, high, top = (float(weight.quantile(q)) for q in (0.5, 0.9, 1.0))
-        pairs = zip(self.amortizer.online.parameters(), self.amortizer.target.parameters(), strict=True)
-        drift = torch.cat([(fast - slow).reshape(-1) for fast, slow in pairs]).square().mean().sqrt()
+        fast, slow = (torch.cat(self.amortizer.predict(*self._seen, which=which)) for which in ("online", "target"))
         share = self._seconds["stage one"] / self._seconds["all"] if self._seconds["all"] else math.nan
         return {
             "beta": self.amortizer.beta,
@@ -351,7 +352,7 @@ class AmorLIPLoss(nn.Module):
             "weight_max": top,
             "limited": float(found.limited),
             "log_lambda": float(torch.cat([image, text]).mean()),
-            "parameter_drift": float(drift),
+            "lambda_drift": float((fast - slow).square().mean().sqrt()),
             "stage_one_share": share,
         }
 

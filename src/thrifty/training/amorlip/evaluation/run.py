@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from thrifty._common.files import write_whole
 from thrifty.training.amorlip.evaluation.retrieval import recalls
 from thrifty.training.amorlip.evaluation.tasks import Task, read_results
 from thrifty.training.amorlip.evaluation.zeroshot import TEMPLATES, classification_metrics, zero_shot_classifier
@@ -53,6 +54,7 @@ def evaluate(
     there = [(task, folder) for task in tasks if (folder := _folder(root, task.key)) is not None]
     if not there:
         raise FileNotFoundError(f"data: expected folders named as tasks ({tasks[0].key}, ...) in {root}, got none")
+    _mend(out)
     done = read_results(out)
     host.model.eval()
     for place, (task, folder) in enumerate(there):
@@ -177,14 +179,19 @@ def _batched(rows: Iterator[tuple[Any, Any]], size: int) -> Iterator[tuple[list[
         yield [a for a, _ in held], [b for _, b in held]
 
 
+def _mend(path: Path) -> None:
+    """Cut off a last line that an interrupt left unfinished."""
+    if path.exists():
+        written = path.read_bytes()
+        whole = written.rpartition(b"\n")[0]
+        if not written.endswith(b"\n"):
+            write_whole(path, whole + b"\n" if whole else b"", force=True)
+
+
 def _append(path: Path, record: dict[str, Any]) -> None:
-    """Write a whole line and sync; a line that an interrupt cut off is ended first."""
+    """Write a whole line, and wait until it is on the disk."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("ab+") as file:
-        if file.tell():
-            file.seek(-1, os.SEEK_END)
-            if file.read(1) != b"\n":
-                file.write(b"\n")
+    with path.open("ab") as file:
         file.write((json.dumps(record) + "\n").encode())
         file.flush()
         os.fsync(file.fileno())

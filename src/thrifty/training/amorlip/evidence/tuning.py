@@ -1,4 +1,4 @@
-"""The learning rates of the contenders, and how they were found: one grid, one budget, one validation split for all.
+"""The learning rates of the contenders, and how they were found: one grid, budget and validation split for all.
 
 ``python -m thrifty.training.amorlip.evidence.tuning`` runs the search again (the bench does not) and prints the tables.
 """
@@ -14,10 +14,10 @@ from thrifty.training.amorlip.evidence import pictures
 from thrifty.training.amorlip.evidence.contenders import OURS, RIVALS
 from thrifty.training.amorlip.evidence.training import train
 
-GRID = (1e-3, 2e-3, 4e-3)
+GRID = (5e-4, 1e-3, 2e-3, 4e-3)
 
 #: Steps of a tuning run, by the batch.
-STEPS = {32: 240, 8: 480}
+STEPS = {32: 400, 8: 600}
 
 #: By the batch: the rate with the best R@10 on the validation split, seed 1000.
 RATES: Mapping[int, Mapping[str, float]] = {
