@@ -16,7 +16,11 @@ from thrifty.advise import (
     to_json,
 )
 from thrifty.advise.account import Account, Part
+from thrifty.advise.evidence.families import configuration
+from thrifty.advise.facts import workload as facts_of
 from thrifty.advise.offers import offers, pairs
+from thrifty.advise.training import account
+from thrifty.advise.tuning import training_job
 from thrifty.bench import registry
 
 
@@ -63,12 +67,19 @@ def test_the_optimizer_state_binds_where_weights_are_many(write_config, tmp_path
     assert found.best.method == "sumo"
 
 
-def test_pairs_add_up():
+def test_pairs_add_up_unless_they_take_the_same_part():
     now = Account((Part("weights", Resource.WEIGHTS, 100.0, ""),), {"arithmetic": 1.0}, 50.0, 10.0)
-    workload = Workload("tabular classification", {"rows": 1000, "features": 5, "queries": 10})
-    found = offers(workload, now)
-    (both,) = pairs(found, now)
-    assert both.seconds == pytest.approx(now.time_after(found[0].delta + found[1].delta))
+    asked = training_job(configuration("llama"), length=4096, rank=8)
+    before = account(asked)
+    found = [offer for offer in offers(facts_of(asked, before), before) if offer.applies]
+    assert {offer.method for offer in found} == {"streambp", "sumo"}
+    (both,) = pairs(found, before)
+    assert both.applies
+    assert both.memory == pytest.approx(before.memory_after(found[0].delta + found[1].delta))
+    assert both.code == f"{found[0].code}; {found[1].code}"
+    one_tree = Workload("tabular classification", {"rows": 1000, "features": 5, "queries": 10})
+    (apart,) = pairs(offers(one_tree, now), now)
+    assert not apart.applies
 
 
 def test_sorting_is_by_the_binding_resource():

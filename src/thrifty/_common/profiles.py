@@ -8,6 +8,7 @@ host; it need not be given), as their makers state them.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from functools import cache
 from importlib import resources
@@ -53,15 +54,16 @@ def look_up(
     if folder is not None:
         if not Path(folder).is_dir():
             raise ValueError(f"--profiles: expected a folder of JSON files, got {str(folder)!r}")
-        paths.append(Path(folder) / f"{wanted}.json")
+        paths += [Path(folder) / f"{each}.json" for each in (name, wanted)]
     for path in paths:
         if path.is_file():
             return path.stem, _read(path)
     for known, entry in table.items():
         if wanted == known or wanted in entry.get("aliases", ()):
             return known, entry
+    own = sorted(path.stem for path in Path(folder).glob("*.json")) if folder is not None else []
     raise ValueError(
-        f"{kind}: expected one of {', '.join(table)}, or a JSON file that describes it{also}, got {name!r}"
+        f"{kind}: expected one of {', '.join([*table, *own])}, or a JSON file that describes it{also}, got {name!r}"
     )
 
 
@@ -72,7 +74,8 @@ def number(name: str, entry: Mapping[str, Any], field: str, least: float = 1e-9)
         ValueError: It is missing, no number, or below ``least``.
     """
     value = entry.get(field)
-    if not isinstance(value, int | float) or isinstance(value, bool) or value < least:
+    good = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    if value is None or not good or value < least:
         raise ValueError(f"{name}: expected the number {field!r}, got {value!r}")
     return float(value)
 

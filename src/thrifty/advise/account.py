@@ -69,7 +69,7 @@ class Account:
         """What limits the workload: memory where it does not fit, else whatever takes most of the time."""
         if self.capacity and not self.fits:
             largest = max(MEMORY, key=self.total)
-            return Binding("memory", f"{largest} take most of it")
+            return Binding("memory", f"the largest part: {largest}")
         if self.seconds:
             worst = max(self.seconds, key=lambda name: self.seconds[name])
             return Binding("time", worst)

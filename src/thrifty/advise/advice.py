@@ -18,8 +18,9 @@ class Advice:
         workload: One line that says what was asked.
         account: The ledger now.
         offers: Methods, by their saving on the binding resource; those that do not apply come last.
-        pairs: Two that apply, together.
+        pairs: Two that apply, together; those that cannot go together come last, and say why.
         reach: The largest sequence, batch and model, now and with each of them; empty where memory is not counted.
+        notes: What the numbers rest on that a user may not expect.
     """
 
     workload: str
@@ -27,9 +28,11 @@ class Advice:
     offers: Sequence[Offer]
     pairs: Sequence[Offer] = ()
     reach: Sequence[Reach] = ()
+    notes: Sequence[str] = ()
 
     @property
     def best(self) -> Offer | None:
         """The offer that saves most of the binding resource, if any does."""
         first = next((offer for offer in self.offers if offer.applies), None)
-        return first if first is not None and first.saving > 0 else None
+        useful = first is not None and first.saving > 0 and (first.fits or not self.account.fits)
+        return first if useful else None

@@ -20,6 +20,14 @@ app = typer.Typer(
 
 Model = Annotated[str, typer.Option("--model", help="A config.json, a folder that holds one, or a known name.")]
 Gpu = Annotated[str, typer.Option("--gpu", help="A device's name (h100-80gb, a100-80gb, ...) or the JSON file of one.")]
+Optimizer = Annotated[
+    str,
+    typer.Option(
+        "--optimizer",
+        help="adamw (all in --dtype), adamw-mixed (32-bit copies and moments), adamw-8bit, sgd-momentum, sgd, lion, "
+        "adafactor, muon, galore, sumo; or the JSON file of one.",
+    ),
+]
 Gpus = Annotated[int, typer.Option("--gpus", help="Devices that share the model.", min=1)]
 Profiles = Annotated[
     Path | None, typer.Option("--profiles", help="A folder of your own devices and optimizers, one JSON file each.")
@@ -39,7 +47,7 @@ def train(
     model: Model,
     seq_len: Annotated[int, typer.Option("--seq-len", help="Tokens of a sequence.", min=2)] = 4096,
     batch: Annotated[int, typer.Option("--batch", help="Examples a step and device.", min=1)] = 1,
-    optimizer: Annotated[str, typer.Option("--optimizer", help="Its name, or the JSON file of one.")] = "adamw",
+    optimizer: Optimizer = "adamw",
     dtype: Annotated[str, typer.Option("--dtype", help="Of weights and activations: bf16, fp16 or fp32.")] = "bf16",
     gpu: Gpu = "h100-80gb",
     gpus: Gpus = 1,
@@ -137,7 +145,7 @@ def federate(
     uplink: Annotated[float, typer.Option("--uplink", help="Mbit/s of a client.")] = 20.0,
     seq_len: Annotated[int, typer.Option("--seq-len", help="Tokens of a sequence.", min=2)] = 1024,
     batch: Annotated[int, typer.Option("--batch", help="Examples a step.", min=1)] = 1,
-    optimizer: Annotated[str, typer.Option("--optimizer", help="Its name, or the JSON file of one.")] = "adamw",
+    optimizer: Optimizer = "adamw",
     dtype: Annotated[str, typer.Option("--dtype", help="Of weights and activations: bf16, fp16 or fp32.")] = "bf16",
     lora: Annotated[str, typer.Option("--lora", help="Train adapters on all linear layers: r=16.")] = "r=16",
     gpu: Gpu = "rtx-4090",

@@ -6,10 +6,10 @@ from thrifty._common.checks import whole
 from thrifty._common.ledger import Resource, Task, Workload
 from thrifty.advise.account import Account, Part
 from thrifty.advise.advice import Advice
-from thrifty.advise.offers import offers
+from thrifty.advise.offers import offers, pairs
 
 _FORMULAS = {
-    "fitting a tree": "2e-8 s · rows · features · log2(rows): sorting each feature",
+    "fitting a tree": "2e-8 s · rows · features · log2(rows): CART sorts each feature",
     "recourse by gradients": "1.6e-2 s · queries, the authors' library on one thread",
 }
 
@@ -42,4 +42,5 @@ def advise_decisions(*, rows: int, features: int, queries: int = 0, depth: int =
         {"rows": rows, "features": features, "depth": depth} | ({"queries": queries} if queries else {}),
     )
     now = Account(parts, seconds)
-    return Advice(f"decisions on {rows} rows of {features} features", now, offers(job, now))
+    found = offers(job, now)
+    return Advice(f"decisions on {rows} rows of {features} features", now, found, pairs(found, now))

@@ -62,8 +62,15 @@ def workload(job: Training, now: Account) -> Workload:
 
 
 def layer_bytes(job: Training) -> tuple[float, float]:
-    """Return what a recomputed layer's graph takes while it is differentiated: bytes a token, and a pair of tokens."""
-    lengths = (1 << 14, 3 << 13, 1 << 15)  # so many tokens that a layer's graph outweighs its weights' gradients
+    """Return what a recomputed layer's graph takes while it is differentiated: bytes a token, and a pair of tokens.
+
+    Which tensors are there at the peak depends on the length: the slopes are those at the job's, or, where a layer's
+    graph does not yet outweigh the gradients of its weights, at the length from which on it does.
+    """
+    length = max(64, job.length, round(job.model.layer_parameters / (8 * job.model.text.hidden_size)))
+    if job.asked is not None and job.asked[0] != job.length:
+        length = 1 << length.bit_length()  # a search asks for few
+    lengths = (8 * length // 10, 9 * length // 10, length)
     found = [job.model.phases(1, n, mode="checkpoint", dtype=job.dtype, lora_rank=job.lora_rank).layer for n in lengths]
     _, token, pair = np.linalg.solve(np.vander(np.array(lengths, float), 3, increasing=True), found)
     return max(0.0, float(token)), max(0.0, float(pair))

@@ -56,8 +56,13 @@ def advise_federated(
         for part in now.parts
     )
     parts += (
-        Part("down and up, a client", Resource.TRANSFER, sent, "2 · trained weights · bytes"),
-        Part("the other clients'", Resource.TRANSFER, sent * (clients - 1), "the same, at the server"),
+        Part("sent and received by it", Resource.TRANSFER, sent, "2 · trained weights · bytes"),
+        Part(
+            "at the server, of the other clients",
+            Resource.TRANSFER,
+            sent * (clients - 1),
+            "(clients − 1) times the same",
+        ),
     )
     seconds = {name: value * steps for name, value in now.seconds.items()}
     seconds["communication"] = seconds.get("communication", 0.0) + sent * 8 / (uplink * 1e6)

@@ -83,6 +83,12 @@ def device(name: str, folder: str | Path | None = None) -> Device:
     return Device(found, gib * 2**30, rates, speed * 1e12, link * 1e9, host * 1e9)
 
 
+def found_at(name: str, folder: str | Path | None = None) -> str:
+    """Return what names a device without its folder: a path, where the folder holds it."""
+    path = Path(folder or ".") / f"{name}.json"
+    return str(path) if folder is not None and path.is_file() else name
+
+
 def optimizer(name: str, folder: str | Path | None = None) -> Optimizer:
     """Look an optimizer up by name, or read it from a JSON file.
 
@@ -97,5 +103,6 @@ def optimizer(name: str, folder: str | Path | None = None) -> Optimizer:
     matrix = entry.get("matrix")
     if not isinstance(matrix, dict) or not set(matrix) <= set(SIZES):
         raise ValueError(f"{found}: expected 'matrix' with some of {', '.join(SIZES)}, got {matrix!r}")
+    counts = {size: number(f"{found}, 'matrix'", matrix, size, least=0) for size in matrix}
     others, width, copies = (number(found, entry, field, least=0) for field in ("others", "bytes", "copies"))
-    return Optimizer(found, {size: float(times) for size, times in matrix.items()}, others, width, copies)
+    return Optimizer(found, counts, others, width, copies)

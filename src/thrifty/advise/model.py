@@ -112,7 +112,11 @@ def read_decoder(source: str | Path | Any) -> Decoder:
         (24736, 2, 2)
     """
     config: Any
-    config, name = _config(source) if isinstance(source, str | Path) else (source, source.model_type)
+    config, name = read_config(source) if isinstance(source, str | Path) else (source, source.model_type)
+    if getattr(config, "quantization_config", None):
+        raise ValueError(
+            f"model: {name} has quantised weights, which are not counted: give the config that it came from"
+        )
     if not hasattr(config.get_text_config(), "num_hidden_layers"):
         raise ValueError(f"model: {name} has no num_hidden_layers: expected a causal language model")
     try:
@@ -130,6 +134,10 @@ def read_decoder(source: str | Path | Any) -> Decoder:
     fields = config.to_dict()
     if not fields.get("text_config"):  # families that call their fields otherwise
         fields |= {field: getattr(config, field) for field in NEEDED}
+    text = config.get_text_config()
+    heads, shared = text.num_attention_heads, getattr(text, "num_key_value_heads", None)
+    if shared and heads % shared:
+        raise ValueError(f"model: {name} has {heads} heads of queries, no multiple of its {shared} of keys")
     return Decoder(name, config, total, outside, matrices, MoEShape.from_config({**fields, "_name_or_path": name}))
 
 
@@ -169,7 +177,7 @@ def dtype_of(name: str) -> str:
     return DTYPES[name]
 
 
-def _config(source: str | Path) -> tuple[Any, str]:
+def read_config(source: str | Path) -> tuple[Any, str]:
     """Return a configuration and a name, from a file, a folder or the profiles that come with the package."""
     transformers = require("transformers", extra="llm")
     path = Path(source)
@@ -198,7 +206,10 @@ def _config(source: str | Path) -> tuple[Any, str]:
     kind_of_config = transformers.CONFIG_MAPPING[kind]
     renamed = getattr(kind_of_config, "attribute_map", {})
     held = fields | (fields.get("text_config") or {})
-    if missing := [name for name in NEEDED if name not in held and renamed.get(name) not in held]:
+    needed = [*NEEDED] + ["intermediate_size"] * (
+        "moe_intermediate_size" not in held and "intermediate_size" in kind_of_config.__init__.__annotations__
+    )
+    if missing := [name for name in needed if name not in held and renamed.get(name) not in held]:
         raise ValueError(f"model: {path} lacks the field{'s' * (len(missing) > 1)} {', '.join(missing)}")
     try:
         return kind_of_config(**fields), name

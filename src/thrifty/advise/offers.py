@@ -16,6 +16,14 @@ from thrifty.advise import cards
 from thrifty.advise.account import Account
 from thrifty.bench.registry import METHODS, Method
 
+#: What a person can say whom a predictor misses a fact of.
+_ASKED = {
+    "pool": "it chooses what to train on: `thrifty advise data` says what that would save",
+    "queries": "nobody asks for recourse: say how many do by `--queries`",
+    "draft": "no smaller model is named that could draft: name one of the same vocabulary by `--draft`",
+    "images": "no images are counted: say how many by `--images`",
+}
+
 
 @dataclass(frozen=True)
 class Offer:
@@ -32,6 +40,8 @@ class Offer:
         price: What is paid in return.
         risk: What its card measured to its disadvantage.
         code: The line that switches it on.
+        fits: Whether the device has the memory, with it.
+        related: Whether it is for tasks of this kind at all.
     """
 
     method: str
@@ -44,10 +54,14 @@ class Offer:
     price: tuple[str, ...] = ()
     risk: tuple[str, ...] = ()
     code: str = ""
+    fits: bool = True
+    related: bool = True
 
 
 def offers(workload: Workload, now: Account, methods: Sequence[Method] | None = None) -> list[Offer]:
-    """Ask every method, and sort by what is saved on the binding resource; those that do not apply come last.
+    """Ask every method, and sort by what is saved on the binding resource.
+
+    Those with which the workload does not fit come after the others, and those that do not apply come last.
 
     Args:
         workload: What is known of the workload.
@@ -55,26 +69,24 @@ def offers(workload: Workload, now: Account, methods: Sequence[Method] | None = 
         methods: Whom to ask; ``None``: all that are registered.
     """
     found = [_offer(method, workload, now) for method in (METHODS if methods is None else methods)]
-    return sorted(found, key=lambda offer: (not offer.applies, -offer.saving))
+    return sorted(found, key=lambda offer: (not offer.applies, not offer.fits, -offer.saving))
 
 
 def pairs(found: Sequence[Offer], now: Account) -> list[Offer]:
-    """Return what methods that apply would change together, two at a time; their deltas add."""
+    """Return what methods that apply would change together, two at a time; their deltas add.
+
+    Those that make different things of one part of the workload come last, and say so.
+    """
     together = []
     for one, other in combinations([offer for offer in found if offer.applies], 2):
-        delta = one.delta + other.delta
-        together.append(
-            Offer(
-                f"{one.method} + {other.method}",
-                True,
-                (),
-                delta,
-                now.memory_after(delta),
-                now.time_after(delta),
-                saving(now, delta),
-            )
-        )
-    return sorted(together, key=lambda offer: -offer.saving)
+        name, delta = f"{one.method} + {other.method}", one.delta + other.delta
+        if apart := one.delta.conflicts(other.delta):
+            together.append(_declined(name, apart, delta, now))
+        else:
+            code = "; ".join((one.code, other.code))
+            risk = tuple(dict.fromkeys((*one.risk, *other.risk)))
+            together.append(_accepted(name, delta, now, risk, code))
+    return sorted(together, key=lambda offer: (not offer.applies, not offer.fits, -offer.saving))
 
 
 def delta_of(method: Method, workload: Workload) -> LedgerDelta:
@@ -83,8 +95,11 @@ def delta_of(method: Method, workload: Workload) -> LedgerDelta:
     try:
         return predict(workload)
     except ValueError as error:
-        missing = re.match(r"workload: '(\w+)' is needed", str(error))
-        said = f"this workload has no {missing.group(1)!r}" if missing else str(error).removeprefix("workload: ")
+        said = str(error).removeprefix("workload: ")
+        missing = re.match(r"'?(\w+)'?(?:, \w+)* (?:is )?needed", said)
+        if missing:
+            unknown = f"it asks for {missing.group(1).replace('_', ' ')}, which is not known here"
+            said = _ASKED.get(missing.group(1), unknown)
         return LedgerDelta.not_applicable(said)
 
 
@@ -101,18 +116,31 @@ def saving(now: Account, delta: LedgerDelta) -> float:
 
 
 def _offer(method: Method, workload: Workload, now: Account) -> Offer:
+    if method.tasks and workload.task not in method.tasks:
+        why = (f"it is for {' or '.join(method.tasks)}, not for {workload.task}",)
+        return _declined(method.name, why, LedgerDelta(applies=False, preconditions=why), now, related=False)
     delta = delta_of(method, workload)
     if not delta.applies:
-        return Offer(method.name, False, delta.preconditions, delta, now.memory, now.time, 0.0)
+        return _declined(method.name, delta.preconditions, delta, now)
+    return _accepted(method.name, delta, now, cards.risk(method), cards.switch_on(method, delta.code))
+
+
+def _declined(name: str, why: tuple[str, ...], delta: LedgerDelta, now: Account, *, related: bool = True) -> Offer:
+    return Offer(name, False, why, delta, now.memory, now.time, 0.0, fits=now.fits, related=related)
+
+
+def _accepted(name: str, delta: LedgerDelta, now: Account, risk: tuple[str, ...], code: str) -> Offer:
+    memory = now.memory_after(delta)
     return Offer(
-        method.name,
+        name,
         True,
         delta.preconditions,
         delta,
-        now.memory_after(delta),
+        memory,
         now.time_after(delta),
         saving(now, delta),
         delta.price,
-        cards.risk(method),
-        cards.switch_on(method, delta.code),
+        risk,
+        code,
+        fits=not now.capacity or memory <= now.capacity,
     )

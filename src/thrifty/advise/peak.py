@@ -164,7 +164,7 @@ def _between(job: Training, early: float) -> list[Moment]:
     """Return the moments at which no pass runs."""
     moments = []
     if "optimizer" not in job.offload:
-        temporaries = 2 * job.largest * job.width / job.gpus * (job.optimizer.others > 0)
+        temporaries = 2 * job.largest * job.width / job.gpus * bool(job.optimizer.matrix)
         gradients = job.trained * job.width / job.gpus
         moments.append(
             Moment("the optimizer steps", "the optimizer's temporaries", gradients, 0.0, temporaries, 0.0,

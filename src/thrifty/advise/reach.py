@@ -26,9 +26,13 @@ class Reach:
 
 def reaches(job: Training, found: Sequence[Offer]) -> list[Reach]:
     """Return what fits as it is, with each method that applies, and with each pair of those that save memory."""
-    helpful = [offer.method for offer in found if offer.applies and offer.memory < account(job).memory]
-    named: dict[str, tuple[str, ...]] = {"as it is": ()} | {name: (name,) for name in helpful}
-    named |= {f"{one} + {other}": (one, other) for one, other in combinations(helpful, 2)}
+    helpful = [offer for offer in found if offer.applies and offer.memory < account(job).memory]
+    named: dict[str, tuple[str, ...]] = {"as it is": ()} | {offer.method: (offer.method,) for offer in helpful}
+    named |= {
+        f"{one.method} + {other.method}": (one.method, other.method)
+        for one, other in combinations(helpful, 2)
+        if not one.delta.conflicts(other.delta)
+    }
     return [_reach(job, name, methods) for name, methods in named.items()]
 
 

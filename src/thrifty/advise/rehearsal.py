@@ -8,6 +8,7 @@ waits, and its gradients to what is done.
 
 from __future__ import annotations
 
+import warnings
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
@@ -296,7 +297,9 @@ def _with_adapters(model: Any, rank: int) -> Any:
     """Freeze the model and add adapters to all linear layers."""
     peft = require("peft", extra="llm")
     settings = peft.LoraConfig(r=rank, target_modules="all-linear", task_type="CAUSAL_LM")
-    return peft.get_peft_model(model, settings, autocast_adapter_dtype=False)
+    with warnings.catch_warnings():  # of transformers, at what peft asks
+        warnings.simplefilter("ignore", FutureWarning)
+        return peft.get_peft_model(model, settings, autocast_adapter_dtype=False, low_cpu_mem_usage=True)
 
 
 def _shortened(config: Any, layers: int) -> Any:

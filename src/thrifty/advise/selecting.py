@@ -12,6 +12,11 @@ from thrifty.advise.account import Account, Part
 from thrifty.advise.advice import Advice
 from thrifty.advise.model import read_decoder
 from thrifty.advise.offers import offers
+from thrifty.inference.speculation import MoEShape
+from thrifty.inference.speculation.shapes import read_config
+
+#: Families whose weights follow from a few fields, without transformers: gated feed-forward layers, no biases.
+GATED = ("llama", "mistral", "mixtral", "qwen2_moe", "qwen3", "qwen3_moe", "olmoe", "phi3")
 
 
 def advise_data(
@@ -42,11 +47,14 @@ def advise_data(
     """
     for name, value in (("pool", pool), ("selected", selected), ("tokens", tokens), ("epochs", epochs)):
         whole(name, value)
+    if selected > pool:
+        raise ValueError(f"selected: expected at most the pool's {pool} examples, got {selected}")
     one_of("selection", selection, ("none", "rds+", "mid-perplexity", "less"))
-    decoder, place = read_decoder(model), hardware.device(device, profiles)
+    place = hardware.device(device, profiles)
+    named, active, layers = _sizes(model)
     trained = pool if selection == "none" else selected
-    training = 6.0 * decoder.active * tokens * trained * epochs
-    choosing = {"none": 0.0, "less": 6.0}.get(selection, 2.0) * decoder.active * tokens * pool
+    training = 6.0 * active * tokens * trained * epochs
+    choosing = {"none": 0.0, "less": 6.0}.get(selection, 2.0) * active * tokens * pool
     parts = [
         Part("training", Resource.FLOPS, training, "6 · weights · tokens · examples · epochs"),
         Part("examples trained on", Resource.EXAMPLES, trained, "the pool, or what is selected"),
@@ -58,9 +66,19 @@ def advise_data(
         )
         seconds["choosing"] = choosing / place.flops["bfloat16"]
     facts: dict[str, float | str] = {
-        "parameters": decoder.active, "layers": decoder.layers, "pool": pool, "selected": selected, "sequence": tokens,
+        "parameters": active, "layers": layers, "pool": pool, "selected": selected, "sequence": tokens,
         "epochs": epochs, "selection": selection,
     }  # fmt: skip
     now = Account(tuple(parts), seconds, rate=place.flops["bfloat16"])
-    said = f"fine-tuning {decoder.name} on {trained} of {pool} examples of {tokens} tokens, {epochs} epochs"
-    return Advice(said, now, offers(Workload(Task.LM_FINETUNING, facts), now))
+    said = f"fine-tuning {named} on {trained} of {pool} examples of {tokens} tokens, {epochs} epochs"
+    return Advice(said, now, offers(Workload(Task.LM_SELECTION, facts), now))
+
+
+def _sizes(model: str | Path | Any) -> tuple[str, float, int]:
+    """Return a model's name, weights that a token is multiplied with, and layers: by arithmetic where that is exact."""
+    if isinstance(model, str | Path):
+        name, fields = read_config(model)
+        if fields.get("model_type") in GATED:
+            return name, float(MoEShape.from_config(model, build=False).active_params), int(fields["num_hidden_layers"])
+    decoder = read_decoder(model)
+    return decoder.name, decoder.active, decoder.layers

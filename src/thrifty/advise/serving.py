@@ -14,10 +14,14 @@ from thrifty._common.ledger import Resource, Task, Workload
 from thrifty.advise import hardware
 from thrifty.advise.account import Account, Part
 from thrifty.advise.advice import Advice
-from thrifty.advise.model import VisionTransformer, read_vision
+from thrifty.advise.model import read_config, read_vision
 from thrifty.advise.offers import offers
 from thrifty.advise.reach import Reach
+from thrifty.advise.vision import advise_images
 from thrifty.inference.speculation import Hardware, MoEShape, roofline_model
+
+#: Tokens by which embeddings of one vocabulary differ at most: they are padded to multiples of this.
+PADDING = 1024
 
 
 def advise_serving(
@@ -41,7 +45,7 @@ def advise_serving(
         draft: A smaller model of the same vocabulary, that could draft.
         device: A profile's name or JSON file.
         gpus: Devices that share the model (tensor parallel).
-        batch: Requests decoded together.
+        batch: Requests decoded together, or images at once.
         context: Tokens in each request's cache.
         tokens: To be decoded, all requests together.
         alpha: The chance that a drafted token is accepted.
@@ -66,8 +70,12 @@ def advise_serving(
         raise ValueError(f"alpha: expected a chance between 0 and 1, got {alpha!r}")
     place = hardware.device(device, profiles)
     if images:
-        return _vision(read_vision(str(model)), place, images)
-    shape = MoEShape.from_config(model, build=False)
+        if draft is not None:
+            raise ValueError(f"draft: expected none with images, which are not decoded; got {str(draft)!r}")
+        return advise_images(read_vision(str(model)), place, images, batch)
+    shape = _shape(model)
+    if draft is not None:
+        _check_draft(model, draft)
     limits = Hardware(place.name, place.flops["bfloat16"], place.bandwidth, gpus)
     step = float(roofline_model(shape, None, limits).target_time(batch, context=context)) / 1e3
     weights = shape.total_params * shape.weight_bytes
@@ -84,8 +92,8 @@ def advise_serving(
     )  # fmt: skip
     now = Account(parts, {"decoding": tokens / batch * step}, place.memory, 0.0, "all requests are at full length")
     facts: dict[str, float | str] = {
-        "model": str(model), "hardware": device, "tokens": tokens, "batch": batch, "context": context, "devices": gpus,
-        "alpha": alpha,
+        "model": str(model), "hardware": hardware.found_at(device, profiles), "tokens": tokens, "batch": batch,
+        "context": context, "devices": gpus, "alpha": alpha,
     }  # fmt: skip
     if draft is not None:
         facts["draft"] = str(draft)
@@ -100,19 +108,20 @@ def advise_serving(
     return Advice(said, now, offers(Workload(Task.LM_SERVING, facts), now), (), [reach])
 
 
-def _vision(model: VisionTransformer, place: hardware.Device, images: int) -> Advice:
-    tokens = (model.image_size // model.patch) ** 2 + 1
-    macs = model.layers * (12 * tokens * model.hidden**2 + 2 * tokens**2 * model.hidden)
-    flops = 2.0 * images * macs
-    rate = place.flops["bfloat16"]
-    parts = (
-        Part("weights", Resource.WEIGHTS, 2.0 * model.parameters, "2 bytes · parameters"),
-        Part("blocks", Resource.FLOPS, flops, "2 · images · layers · (12·N·hidden² + 2·N²·hidden)"),
-    )
-    now = Account(parts, {"arithmetic": flops / rate}, place.memory, rate, "a forward pass runs")
-    facts: dict[str, float | str] = {
-        "images": images, "image_size": model.image_size, "patch": model.patch, "hidden": model.hidden,
-        "layers": model.layers,
-    }  # fmt: skip
-    said = f"{images} images through {model.name} ({tokens} tokens each), {place.name}"
-    return Advice(said, now, offers(Workload(Task.IMAGE_INFERENCE, facts), now))
+def _shape(model: str | Path | Any) -> MoEShape:
+    try:
+        return MoEShape.from_config(model, build=False)
+    except ValueError as error:
+        if isinstance(model, str) and not Path(model).exists():
+            raise ValueError(f"{error}; a vision transformer's name goes with --images") from None
+        raise
+
+
+def _check_draft(model: str | Path | Any, draft: str | Path) -> None:
+    """Refuse a draft that could not draft for the model: its tokens mean something else."""
+    sizes = []
+    for each in (model, draft):
+        config = read_config(each)[0] if isinstance(each, str | Path) else each
+        sizes.append(config.get_text_config().vocab_size)
+    if max(sizes) - min(sizes) > PADDING:
+        raise ValueError(f"draft: expected the model's vocabulary of {sizes[0]} tokens, got one of {sizes[1]}")

@@ -10,7 +10,7 @@ from thrifty._common.checks import one_of, whole
 from thrifty.advise import hardware
 from thrifty.advise.advice import Advice
 from thrifty.advise.facts import workload
-from thrifty.advise.job import OBJECTIVES, OFFLOADED, Training
+from thrifty.advise.job import OBJECTIVES, OFFLOADED, SEQUENCES, Training
 from thrifty.advise.model import dtype_of, read_decoder
 from thrifty.advise.offers import offers, pairs
 from thrifty.advise.reach import reaches
@@ -115,8 +115,13 @@ def training_job(
     kept = hardware.optimizer(optimizer, profiles)
     if lora_rank and set(kept.matrix) & {"mr", "nr"}:
         raise ValueError(f"optimizer: {kept.name} is for whole weights, and --lora trains adapters; use adamw")
+    decoder = read_decoder(model)
+    widest = max(max(shape) for shape in decoder.matrices)
+    for name, value in (("lora_rank", lora_rank), ("rank", rank if set(kept.matrix) & {"mr", "nr"} else 0)):
+        if value > widest:
+            raise ValueError(f"{name}: expected at most the {widest} rows of the widest weight, got {value}")
     return Training(
-        read_decoder(model),
+        decoder,
         hardware.device(device, profiles),
         kept,
         length,
@@ -139,7 +144,8 @@ def training_job(
 def described(job: Training) -> str:
     """Return a job in one line."""
     tuned = f"LoRA r={job.lora_rank}" if job.lora_rank else "all weights"
-    ways = [f"{', '.join(sorted(job.offload))} on the host"] if job.offload else []
+    ways = [f"{SEQUENCES[job.objective]} sequences an example"] if SEQUENCES[job.objective] > 1 else []
+    ways += [f"{', '.join(sorted(job.offload))} on the host"] if job.offload else []
     ways += ["fused head"] if job.fused_head else []
     ways += [f"{job.context_parallel} devices a sequence"] if job.context_parallel > 1 else []
     ways += [f"{job.generated} tokens generated"] if job.generated else []

@@ -67,6 +67,16 @@ def configuration(family: str) -> Any:
     return config
 
 
+def smollm2() -> Any:
+    """Return SmolLM2-135M-Instruct; its weights, quantised in the file, are float32 here."""
+    from thrifty.bench.data import smollm2 as carried
+
+    made, _ = carried.load()
+    if hasattr(made.config, "quantization_config"):
+        del made.config.quantization_config
+    return made.train()
+
+
 def model(config: Any, dtype: str) -> Any:
     """Return a model of a configuration, with weights."""
     import torch

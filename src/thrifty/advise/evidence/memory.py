@@ -8,6 +8,7 @@ from typing import Any
 from thrifty._common.extras import require
 from thrifty.advise.account import Account
 from thrifty.advise.evidence.families import MIXTURES, configuration, model
+from thrifty.advise.evidence.families import smollm2 as pretrained
 from thrifty.advise.facts import workload
 from thrifty.advise.hardware import device, optimizer
 from thrifty.advise.job import Training
@@ -31,10 +32,8 @@ def family(name: str, mode: str, length: int = 512) -> tuple[float, float]:
 
 def smollm2(mode: str, length: int = 1024) -> tuple[float, float]:
     """Return (measured, predicted) bytes of a backward pass of a pretrained model, SmolLM2-135M-Instruct."""
-    from thrifty.bench.data import smollm2 as carried
-
-    made, _ = carried.load()
-    return backward(made.train(), made.config, mode, length, "float32")
+    made = pretrained()
+    return backward(made, made.config, mode, length, "float32")
 
 
 def backward(made: Any, config: Any, mode: str, length: int, dtype: str) -> tuple[float, float]:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from thrifty.advise.evidence.families import model
+from thrifty.advise.evidence.families import smollm2 as pretrained
 from thrifty.advise.hardware import Device, optimizer
 from thrifty.advise.job import Training
 from thrifty.advise.model import read_decoder
@@ -115,9 +116,7 @@ def predicted_decode(place: Device, config: Any, context: int) -> float:
 
 def smollm2(place: Device) -> Iterator[tuple[str, Callable[[], None], float]]:
     """Yield (name, call, predicted seconds) of a decoding and a training step of SmolLM2-135M-Instruct."""
-    from thrifty.bench.data import smollm2 as carried
-
-    made, _ = carried.load()
+    made = pretrained()
     yield "decoding, SmolLM2-135M, 512 tokens", decoding(made, 512), predicted_decode(place, made.config, 512)
     made = copy.deepcopy(made).train()
     made.activation_checkpointing_enable({"use_reentrant": False})
