@@ -2,16 +2,38 @@
 
 from thrifty.models.se_htgnn.config import SEHTGNNConfig
 from thrifty.models.se_htgnn.conv import SEHTGNNConv
+from thrifty.models.se_htgnn.database import from_database
+from thrifty.models.se_htgnn.encoders import TypePrompt, build_type_embeddings
+from thrifty.models.se_htgnn.estimators import LinkForecaster, NodeClassifier, NodeRegressor, load_forecaster
+from thrifty.models.se_htgnn.events import EventTable, Forecast, from_events
 from thrifty.models.se_htgnn.model import SEHTGNN
 from thrifty.models.se_htgnn.prior import TypePrior
+from thrifty.models.se_htgnn.report import plot_attention
+from thrifty.models.se_htgnn.sampling import NeighborSampler
+from thrifty.models.se_htgnn.splits import Split, negative_edges, temporal_split
 from thrifty.models.se_htgnn.temporal import Edges, HeteroTemporalData, WindowBatch
 
 __all__ = [
     "SEHTGNN",
     "Edges",
+    "EventTable",
+    "Forecast",
     "HeteroTemporalData",
+    "LinkForecaster",
+    "NeighborSampler",
+    "NodeClassifier",
+    "NodeRegressor",
     "SEHTGNNConfig",
     "SEHTGNNConv",
+    "Split",
     "TypePrior",
+    "TypePrompt",
     "WindowBatch",
+    "build_type_embeddings",
+    "from_database",
+    "from_events",
+    "load_forecaster",
+    "negative_edges",
+    "plot_attention",
+    "temporal_split",
 ]

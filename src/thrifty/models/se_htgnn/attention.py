@@ -59,7 +59,7 @@ def _mean(logits: Float[Tensor, "relation frame node head"], index: Index, share
 
 
 class GRUCore(nn.Module):
-    """A GRU of width 1 a relation (k for k heads), whose state is the relation's logit, carried from snapshot to snapshot.
+    """A GRU of width 1 a relation (k for k heads), whose state is the relation's logit, carried along time.
 
     Weights are those of ``torch.nn.GRU``, stacked over relations. ``logits`` gives the means before the softmax.
     """
@@ -71,12 +71,14 @@ class GRUCore(nn.Module):
         self.bias_ih = _uniform(relations, 3 * heads, fan=channels)
         self.bias_hh = _uniform(relations, 3 * heads, fan=channels)
 
-    def logits(self, M: States, index: Index, share: Share, prior: Float[Tensor, "relation"]) -> Weights:
+    def logits(self, M: States, index: Index, share: Share, prior: Float[Tensor, " relation"]) -> Weights:
+        """Return the means over nodes of the relations' states, before the softmax."""
         drive = self.weight_ih[:, None] @ M.mT + self.bias_ih[:, None, :, None]  # relation frame gate node
         start = prior[:, None].expand(-1, self.weight_hh.shape[2])
         return carry(drive, index, self.weight_hh, self.bias_hh, start, share)
 
-    def forward(self, M: States, index: Index, share: Share, prior: Float[Tensor, "relation"]) -> Weights:
+    def forward(self, M: States, index: Index, share: Share, prior: Float[Tensor, " relation"]) -> Weights:
+        """Return the weights of relations."""
         return torch.softmax(self.logits(M, index, share, prior), 2)
 
 
@@ -89,7 +91,8 @@ class LSTMCore(nn.Module):
         self.weight_hh = _uniform(relations, 4 * heads, heads, fan=heads)
         self.bias = _uniform(relations, 4 * heads, fan=channels)
 
-    def forward(self, M: States, index: Index, share: Share, prior: Float[Tensor, "relation"]) -> Weights:
+    def forward(self, M: States, index: Index, share: Share, prior: Float[Tensor, " relation"]) -> Weights:
+        """Return the weights of relations."""
         relations, frames, nodes, d = M.shape
         drive = torch.baddbmm(self.bias[:, None], M.reshape(relations, frames * nodes, d), self.weight_ih.mT)
         drive = drive.view(relations, frames, nodes, -1)
@@ -112,7 +115,8 @@ class TransformerCore(nn.Module):
         self.qkv = _uniform(relations, 3 * channels, channels, fan=channels)
         self.out = _uniform(relations, heads, channels, fan=channels)
 
-    def forward(self, M: States, index: Index, share: Share, prior: Float[Tensor, "relation"]) -> Weights:
+    def forward(self, M: States, index: Index, share: Share, prior: Float[Tensor, " relation"]) -> Weights:
+        """Return the weights of relations."""
         qkv = torch.einsum("rfnd,rgd->rfng", M, self.qkv)[:, index].transpose(2, 3)  # relation window node time 3d
         q, k, v = qkv.chunk(3, -1)
         mixed = functional.scaled_dot_product_attention(q, k, v, is_causal=True) + M[:, index].transpose(2, 3)
@@ -135,10 +139,11 @@ class StateSpaceCore(nn.Module):
         self.bias = nn.Parameter(torch.zeros(relations, heads))
         self.log_rate = nn.Parameter(torch.log(torch.arange(1.0, self.STATES + 1)).repeat(relations, heads, 1))
 
-    def forward(self, M: States, index: Index, share: Share, prior: Float[Tensor, "relation"]) -> Weights:
+    def forward(self, M: States, index: Index, share: Share, prior: Float[Tensor, " relation"]) -> Weights:
+        """Return the weights of relations."""
         heads = self.bias.shape[1]
         read = torch.einsum("rfnd,rgd->rfng", M, self.read)
-        step, u, B, C = read.split([heads, heads, self.STATES, self.STATES], -1)
+        step, u, B, C = torch.split(read, [heads, heads, self.STATES, self.STATES], -1)
         step = functional.softplus(step + self.bias[:, None, None])
         keep = torch.exp(-step.unsqueeze(-1) * torch.exp(self.log_rate)[:, None, None])
         push = (step * u).unsqueeze(-1) * B.unsqueeze(-2)
@@ -160,7 +165,8 @@ class ProjectedCore(nn.Module):
         self.bias = nn.Parameter(torch.zeros(relations, channels))
         self.query = _uniform(heads, channels, fan=channels)
 
-    def forward(self, M: States, index: Index, share: Share, prior: Float[Tensor, "relation"]) -> Weights:
+    def forward(self, M: States, index: Index, share: Share, prior: Float[Tensor, " relation"]) -> Weights:
+        """Return the weights of relations."""
         mapped = torch.tanh(torch.einsum("rfnd,rgd->rfng", M, self.weight) + self.bias[:, None, None])
         return _mean(mapped @ self.query.mT, index, share)
 
@@ -175,7 +181,8 @@ class SelfCore(nn.Module):
             _uniform(heads, channels, channels, fan=channels),
         )
 
-    def forward(self, M: States, index: Index, share: Share, prior: Float[Tensor, "relation"]) -> Weights:
+    def forward(self, M: States, index: Index, share: Share, prior: Float[Tensor, " relation"]) -> Weights:
+        """Return the weights of relations."""
         summary = torch.einsum("rfnd,fn->frd", M, share)
         q, k = (torch.einsum("frd,ked->fkre", summary, w) for w in (self.query, self.key))
         attended = torch.softmax(q @ k.mT / math.sqrt(M.shape[-1]), -1)  # who looks at whom
@@ -192,7 +199,8 @@ class GateCore(nn.Module):
             nn.Parameter(torch.zeros(relations, heads)),
         )
 
-    def forward(self, M: States, index: Index, share: Share, prior: Float[Tensor, "relation"]) -> Weights:
+    def forward(self, M: States, index: Index, share: Share, prior: Float[Tensor, " relation"]) -> Weights:
+        """Return the weights of relations."""
         summary = torch.einsum("rfnd,fn->frd", M, share)
         gate = torch.sigmoid(torch.einsum("frd,rkd->frk", summary, self.weight) + self.bias)
         return (gate / gate.sum(1, keepdim=True))[index]
@@ -205,5 +213,6 @@ class UniformCore(nn.Module):
         super().__init__()
         self.heads = heads
 
-    def forward(self, M: States, index: Index, share: Share, prior: Float[Tensor, "relation"]) -> Weights:
+    def forward(self, M: States, index: Index, share: Share, prior: Float[Tensor, " relation"]) -> Weights:
+        """Return the weights of relations."""
         return M.new_full((*index.shape, len(M), self.heads), 1 / len(M))

@@ -82,8 +82,8 @@ class SEHTGNNConfig:
             object.__setattr__(self, name, whole(name, getattr(self, name)))
         if self.hidden_channels % self.heads:
             raise ValueError(
-                f"heads: expected a divisor of hidden_channels ({self.hidden_channels}), got {self.heads}; channels are "
-                "split among heads"
+                f"heads: expected a divisor of hidden_channels ({self.hidden_channels}), got {self.heads}; "
+                "channels are split among heads"
             )
         one_of("attention", self.attention, get_args(Core))
         one_of("aggr", self.aggr, get_args(Aggregation))

@@ -138,8 +138,9 @@ class SEHTGNNConv(nn.Module):
     def propagate(
         self, h: Mapping[str, Tensor], frames: Frames, prior: Mapping[Triple, Tensor] | None, wanted: Sequence[str]
     ) -> tuple[dict[str, Tensor], Frames, dict[Triple, Float[Tensor, "window time head"]]]:
-        """Return the wanted types' states in every window's snapshots after this layer, their frames, and the weights."""
-        own, out, weights = frames.own(), {}, {}
+        """Return the wanted types' states in every window after this layer, their frames, and the weights."""
+        own, out = frames.own(), {}
+        weights: dict[Triple, Tensor] = {}
         for name in wanted:
             state = h[name]
             if name not in self.relations:
@@ -165,7 +166,7 @@ class SEHTGNNConv(nn.Module):
 
     def _aggregate(self, h: Mapping[str, Tensor], frames: Frames, triple: Triple) -> Tensor:
         source, target = h[triple[0]], h[triple[2]]
-        rows = frames.batch.data.rows(triple, self.aggr, self.degree, target.device)
+        rows = frames.batch.data.rows(triple, self.aggr, self.degree, target.device, target.dtype)
         if self.aggr != "gat":
             return average(target, source, rows, frames.snap)
         left, right = self.scores[self.metadata[1].index(triple)]

@@ -36,7 +36,7 @@ class EventTable:
 
     Example:
         >>> import pandas as pd
-        >>> rows = pd.DataFrame({"day": [0, 0, 1], "shop": ["x", "y", "x"], "item": [1, 1, 2], "price": [2.0, 3.0, 4.0]})
+        >>> rows = pd.DataFrame({"day": [0, 0, 1], "shop": ["x", "y", "x"], "item": [1, 1, 2], "price": [2.0, 3, 4]})
         >>> table = EventTable(rows, "day", {"shop": "shop", "item": "item"}, [("shop", "sells", "item")], ["price"])
         >>> from_events([table], freq=None).num_nodes
         {'shop': 2, 'item': 2}
@@ -112,7 +112,7 @@ def from_events(
 
     Args:
         tables: The events.
-        freq: Length of a period, as pandas names it (``"D"``, ``"W"``, ``"h"``); ``None``: every time that occurs is one.
+        freq: Length of a period, as pandas names it (``"D"``, ``"W"``, ``"h"``); ``None``: each time is one.
         forecast: What is to be predicted; ``None``: nothing but links.
         features: Static numbers of a node type, one row an entity, the index its name.
         reverse: Add the reverse of every relation.
@@ -126,7 +126,8 @@ def from_events(
 
     Example:
         >>> import pandas as pd
-        >>> rows = pd.DataFrame({"when": ["2024-01-01", "2024-01-03"], "from": ["A", "B"], "to": ["B", "A"], "late": [5, 7]})
+        >>> days = ["2024-01-01", "2024-01-03"]
+        >>> rows = pd.DataFrame({"when": days, "from": ["A", "B"], "to": ["B", "A"], "late": [5, 7]})
         >>> table = EventTable(rows, "when", {"from": "port", "to": "port"}, [("from", "sails", "to")], ["late"])
         >>> data = from_events([table], forecast=Forecast(0, "to", "late"))
         >>> len(data), data.metadata()[1][1], data.y["port"].shape
@@ -211,9 +212,9 @@ def _read(
         built.edges.setdefault((ends[0], name, ends[1]), []).append((first, second, when, weight))
     for column, name in table.entities.items():
         nodes = len(built.ids[name])
+        measured = (_numbers(pd, table, title) for title in table.values)
         pieces = [np.log1p(_means(None, snapshot, codes[column], periods, nodes)[1])]
-        for title in table.values:
-            pieces.append(_means(_numbers(pd, table, title), snapshot, codes[column], periods, nodes)[0])
+        pieces += [_means(values, snapshot, codes[column], periods, nodes)[0] for values in measured]
         built.x.setdefault(name, []).append(np.stack(pieces, -1).astype(np.float32))
 
 

@@ -153,7 +153,7 @@ def fit(
 
 
 def steps(targets: np.ndarray, batch_size: int, rng: np.random.Generator) -> list[np.ndarray]:
-    """Cut target snapshots into runs of neighbours, at places that are drawn, and put the runs in an order that is drawn."""
+    """Cut target snapshots into runs of neighbours, at places and in an order that are drawn."""
     first = int(rng.integers(min(batch_size, len(targets))))
     cuts = range(first, len(targets), batch_size) if first else range(batch_size, len(targets), batch_size)
     pieces = np.split(np.sort(targets), list(cuts))
@@ -209,7 +209,8 @@ def _resume(path: Path, run: str, objective: nn.Module, optimizer: torch.optim.O
     before, now = found["recipe"], asdict(recipe)
     if other := [name for name in now if name != "epochs" and before.get(name) != now[name]]:
         raise ValueError(
-            f"{other[0]}: the run in {path} has {before.get(other[0])!r}, got {now[other[0]]!r}; remove it to start anew"
+            f"{other[0]}: the run in {path} has {before.get(other[0])!r}, got {now[other[0]]!r}; "
+            "remove it to start anew"
         )
     if found["run"] != run:
         raise ValueError(f"checkpoint: {path} is of another model or of other data; remove it to start anew")

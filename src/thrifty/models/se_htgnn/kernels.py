@@ -1,9 +1,9 @@
 """Compiled passes for the CPU: mean aggregation, the width-k GRU of the attention, and attention over neighbours.
 
-Each works on frames, that is on copies of a snapshot's nodes: ``(frame, node, channel)``. A frame finds its edges in the
-compressed rows of its snapshot, so that no block-diagonal matrix is ever built, and one call serves every frame of a
-relation. All release the interpreter's lock; ``operations.py`` gives each thread a slice. Equations: arXiv 2510.18467,
-section 4; the adjoints are worked out here.
+Each works on frames, that is on copies of a snapshot's nodes: ``(frame, node, channel)``. A frame finds its edges in
+the compressed rows of its snapshot, so that no block-diagonal matrix is ever built, and one call serves every frame of
+a relation. All release the interpreter's lock; ``operations.py`` gives each thread a slice. Equations: arXiv
+2510.18467, section 4; the adjoints are worked out here.
 
 Arrays: ``ptr`` (snapshots x nodes + 1) and ``col`` are the compressed rows of a relation over all snapshots, by
 destination; ``snap`` (frames) is the snapshot of a frame.
@@ -31,7 +31,7 @@ JIT: dict[str, Any] = {
 @njit(**JIT)
 def gather(low: int, high: int, dst: Any, src: Any, snap: Any, ptr: Any, col: Any, weight: Any, own: Any,
            out: Any) -> None:  # fmt: skip
-    """Fill ``out[f, i] = ELU(own * dst[f, i] + sum of weight * src[f, j] over the edges j -> i)`` for a slice of frames."""
+    """Fill ``out[f, i] = ELU(own * dst[f, i] + sum of weight * src[f, j] over edges j -> i)`` for a slice of frames."""
     N, d = dst.shape[1], dst.shape[2]
     one, nothing = dst.dtype.type(1), dst.dtype.type(0)
     for f in range(low, high):
@@ -264,7 +264,8 @@ def attend(low: int, high: int, h: Any, left: Any, right: Any, snap: Any, offset
 
 @njit(**JIT)
 def attend_back(low: int, high: int, h: Any, left: Any, right: Any, snap: Any, offset: Any, ptr: Any, col: Any,
-                slope: Any, share: Any, out: Any, grad: Any, to_h: Any, to_left: Any, to_right: Any) -> None:  # fmt: skip
+                slope: Any, share: Any, out: Any, grad: Any, to_h: Any, to_left: Any,
+                to_right: Any) -> None:  # fmt: skip
     """Add the gradients of :func:`attend`."""
     N, d = out.shape[1], out.shape[2]
     for f in range(low, high):

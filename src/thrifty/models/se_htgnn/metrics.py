@@ -1,4 +1,4 @@
-"""What forecasts are judged by (arXiv 2510.18467, section 5.1): errors a snapshot, F1 and recall by class, AUC and AP."""
+"""What forecasts are judged by (arXiv 2510.18467, section 5.1): errors a snapshot, F1 and recall, AUC and AP."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 def regression_metrics(
     predicted: Float[np.ndarray, "snapshot node"], observed: Float[np.ndarray, "snapshot node"]
 ) -> dict[str, float]:
-    """Return ``mae`` and ``rmse``, each a mean over snapshots, and ``rmse_pooled`` over all; NaN in ``observed`` is left out.
+    """Return ``mae`` and ``rmse``, each a mean over snapshots, and ``rmse_pooled`` over all.
 
     Args:
         predicted: Forecasts.

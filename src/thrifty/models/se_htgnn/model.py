@@ -120,7 +120,7 @@ class SEHTGNN(nn.Module):
     def forward(
         self, snapshots: Sequence[HeteroData] | WindowBatch, target_type: str | None = None
     ) -> dict[str, Tensor]:
-        """Return predictions, (node, horizon, out) for one window of snapshots, or (window, node, horizon, out) for a batch.
+        """Return predictions: (node, horizon, out) for a list of snapshots, (window, node, horizon, out) for a batch.
 
         Args:
             snapshots: T snapshots, or a batch of windows.
@@ -197,8 +197,8 @@ class SEHTGNN(nn.Module):
                 raise ValueError(
                     f"num_nodes: the model has {len(table)} nodes of {name!r}, got {batch.data.num_nodes.get(name)}"
                 )
-            table = table[batch.nodes[name]] if batch.nodes is not None else table
-            return table.expand(len(batch.unique), -1, -1)
+            held: Tensor = table[batch.nodes[name]] if batch.nodes is not None else table
+            return held.expand(len(batch.unique), -1, -1)
         if x is None:
             raise ValueError(
                 f"x of {name!r}: expected features, got none; give num_nodes={{{name!r}: ...}} for a learnable table"

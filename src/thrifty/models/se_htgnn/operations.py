@@ -36,7 +36,7 @@ def average(
         snap: The snapshot of each frame.
     """
     if _compiled(dst):
-        return _Average.apply(dst, src, rows, snap)  # type: ignore[no-untyped-call, no-any-return]
+        return _Average.apply(dst, src, rows, snap)  # type: ignore[no-any-return]
     frames, nodes, d = dst.shape
     where, sources, edges = rows.block(snap)
     own = rows.own.view(-1, nodes)[snap].unsqueeze(-1)
@@ -63,13 +63,13 @@ def carry(
         share: Weight of each node in the mean over a frame's nodes.
     """
     if _compiled(drive):
-        return _Carry.apply(drive, index, U, c, start, share)  # type: ignore[no-untyped-call, no-any-return]
+        return _Carry.apply(drive, index, U, c, start, share)  # type: ignore[no-any-return]
     (relations, k), windows, means = start.shape, len(index), []
     e = start[:, None, :, None].expand(relations, windows, k, drive.shape[3])
     for t in range(index.shape[1]):
         given = drive[:, index[:, t]]
         held = torch.einsum("rgk,rbkn->rbgn", U, e) + c[:, None, :, None]
-        p, z = torch.sigmoid(given[:, :, : 2 * k] + held[:, :, : 2 * k]).split(k, 2)
+        p, z = torch.chunk(torch.sigmoid(given[:, :, : 2 * k] + held[:, :, : 2 * k]), 2, 2)
         n = torch.tanh(given[:, :, 2 * k :] + p * held[:, :, 2 * k :])
         e = (1 - z) * n + z * e
         means.append(torch.einsum("rbkn,bn->brk", e, share[index[:, t]]))
@@ -95,7 +95,7 @@ def attend(
         slope: LeakyReLU's below 0.
     """
     if _compiled(h):
-        return _Attend.apply(h, left, right, rows, snap, slope)  # type: ignore[no-untyped-call, no-any-return]
+        return _Attend.apply(h, left, right, rows, snap, slope)  # type: ignore[no-any-return]
     frames, nodes = right.shape
     where, sources, _ = rows.block(snap)
     score = functional.leaky_relu(left.reshape(-1)[sources] + right.reshape(-1)[where], slope)
@@ -207,5 +207,6 @@ class _Attend(torch.autograd.Function):
         h, left, right, snap, offset, share, out = ctx.saved_tensors
         to_h, to_left, to_right = torch.zeros_like(h), torch.zeros_like(left), torch.zeros_like(right)
         _slices(kernels.attend_back, len(h), ctx.rows.work(snap) * h.shape[2] * 2, tuple, h, left, right, snap, offset,
-                ctx.rows.ptr, ctx.rows.col, ctx.lean, share, out, grads[0].contiguous(), to_h, to_left, to_right)  # fmt: skip
+                ctx.rows.ptr, ctx.rows.col, ctx.lean, share, out, grads[0].contiguous(), to_h, to_left,
+                to_right)  # fmt: skip
         return to_h, to_left, to_right, None, None, None

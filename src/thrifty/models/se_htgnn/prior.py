@@ -31,7 +31,7 @@ class TypePrior(nn.Module):
         mode: ``"projected"`` (softmax of learnable projections' products), ``"similarity"`` (the released rule),
             ``"uniform"``, ``"zero"``, ``"random"`` (drawn once), or a number for every edge type.
         dim: Width d of the projections.
-        center: Take the mean over types off the vectors first (``"projected"`` only): prompts share most of their words.
+        center: Take the mean over types off the vectors first (``"projected"`` only): prompts share most words.
 
     Raises:
         ValueError: The mode is unknown, a vector is missing or of another width, or a number is outside [0, 1].
@@ -58,7 +58,7 @@ class TypePrior(nn.Module):
         center: bool = True,
     ) -> None:
         super().__init__()
-        types, self.triples = list(metadata[0]), [tuple(t) for t in metadata[1]]
+        types, self.triples = list(metadata[0]), list(metadata[1])
         self.mode = mode if isinstance(mode, str) else "given"
         self.groups = [[i for i, t in enumerate(self.triples) if t[2] == name] for name in types]
         self.groups = [group for group in self.groups if group]
@@ -113,8 +113,8 @@ class TypePrior(nn.Module):
 def _stacked(types: list[str], embeddings: Mapping[str, Tensor] | None) -> Tensor:
     if embeddings is None:
         raise ValueError(
-            "type_embeddings: this prior needs a vector for every node type, got none; build_type_embeddings makes them, "
-            'or choose prior="uniform"'
+            "type_embeddings: this prior needs a vector for every node type, got none; build_type_embeddings makes "
+            'them, or choose prior="uniform"'
         )
     missing = [name for name in types if name not in embeddings]
     if missing:

@@ -41,8 +41,10 @@ def join(snapshots: Sequence[HeteroData], times: Sequence[Hashable]) -> dict[str
     return {
         "num_nodes": num_nodes,
         "edges": {triple: Edges(*_edges(triple, snapshots, places, num_nodes, times)) for triple in triples},
-        "x": {name: x for name in types if (x := _values("x", name, snapshots, places[name], num_nodes[name], times)) is not None},
-        "y": {name: y for name in types if (y := _values("y", name, snapshots, places[name], num_nodes[name], times)) is not None},
+        "x": {name: x for name in types if (x := _values("x", name, snapshots, places[name], num_nodes[name], times))
+              is not None},
+        "y": {name: y for name in types if (y := _values("y", name, snapshots, places[name], num_nodes[name], times))
+              is not None},
         "times": times,
         "ids": ids,
     }  # fmt: skip
@@ -132,7 +134,8 @@ def _edges(triple: Triple, snapshots: Sequence[HeteroData], places: dict[str, li
             place = torch.arange(num_nodes[name]) if place is None else place
             if len(index) and (int(index.min()) < 0 or int(index.max()) >= len(place)):
                 raise ValueError(
-                    f"edges of {triple}: expected {name!r} below {len(place)}, got {int(index.max())} in snapshot {times[s]!r}"
+                    f"edges of {triple}: expected {name!r} below {len(place)}, got {int(index.max())} in snapshot "
+                    f"{times[s]!r}"
                 )
             ends.append(place[index])
         pieces.append(torch.stack(ends))

@@ -1,6 +1,7 @@
 """Splits in time, and pairs that are not linked: nothing of the future is in what is learnt from.
 
-Splits are by target snapshot: the last ones test, those before validate, the rest train (arXiv 2510.18467, section 5.1).
+Splits are by target snapshot: the last ones test, those before validate, the rest train (arXiv 2510.18467,
+section 5.1).
 """
 
 from __future__ import annotations
@@ -89,7 +90,8 @@ def positive_edges(
 
 def seen_before(data: HeteroTemporalData, name: str, target: int) -> Bool[Tensor, " node"]:
     """Tell which nodes had an edge or a feature before a snapshot."""
-    return data.present[name][:target].any(0)
+    found: Tensor = data.present[name][:target].any(0)
+    return found
 
 
 def negative_edges(

@@ -6,7 +6,7 @@ of a batch share the snapshots that they have in common (``WindowBatch.unique``)
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from thrifty._common.checks import whole
+from thrifty._common import checks
 from thrifty.models.se_htgnn.topology import Aggregation, Degree, Rows
 
 if TYPE_CHECKING:
@@ -88,8 +88,8 @@ class HeteroTemporalData:
                     f"x or y of {name!r}: expected (snapshots, nodes, ...) = {shape}, got {tuple(values.shape)}"
                 )
         for name, values in self.x.items():
-            self.x[name] = values = values.float()
-            bad = ~torch.isfinite(values).all(-1)
+            self.x[name] = values.float()
+            bad = ~torch.isfinite(self.x[name]).all(-1)
             if bad.any():
                 s, node = (int(k) for k in bad.nonzero()[0])
                 raise ValueError(
@@ -121,7 +121,7 @@ class HeteroTemporalData:
     def from_snapshots(cls, snapshots: Iterable[HeteroData], times: Sequence[Hashable] = ()) -> Self:
         """Join PyG snapshots; an iterator of PyTorch Geometric Temporal is one too.
 
-        Every store may have ``x``, ``y`` and ``edge_index``, with ``edge_weight`` (or a single column of ``edge_attr``).
+        Stores may have ``x``, ``y`` and ``edge_index``, with ``edge_weight`` (or a single column of ``edge_attr``).
         A store with ``n_id`` names its nodes: snapshots may then hold different ones, and the union of all is taken.
         A type or relation that a snapshot lacks is absent there.
 
@@ -161,17 +161,18 @@ class HeteroTemporalData:
             found[destination][held.snapshot, held.index[1]] = True
         return found
 
-    def rows(self, triple: Triple, aggr: Aggregation = "mean", degree: Degree = "exact", device: Any = "cpu") -> Rows:
+    def rows(self, triple: Triple, aggr: Aggregation = "mean", degree: Degree = "exact", device: Any = "cpu",
+             dtype: torch.dtype = torch.float32) -> Rows:  # fmt: skip
         """Return a relation's compressed rows, built on the first call; a relation that is not there has no edges."""
-        key = (triple, aggr, degree, str(device))
+        key = (triple, aggr, degree, str(device), dtype)
         if key not in self._rows:
-            plain = (triple, "", "", "cpu")
+            plain = (triple, "", "", "cpu", None)
             if plain not in self._rows:
                 empty = Edges(torch.empty(2, 0, dtype=torch.long), torch.empty(0, dtype=torch.long))
                 held = self.edges.get(triple, empty)
                 sizes = (self.num_nodes.get(triple[0], 0), self.num_nodes.get(triple[2], 0))
                 self._rows[plain] = Rows.build(held.index, held.snapshot, len(self), *sizes, held.weight)
-            self._rows[key] = self._rows[plain].weighted(aggr, degree).to(device)
+            self._rows[key] = self._rows[plain].weighted(aggr, degree).to(device, dtype)
         return self._rows[key]
 
     def windows(self, targets: Iterable[int], window: int, device: Any = "cpu") -> WindowBatch:
@@ -185,7 +186,7 @@ class HeteroTemporalData:
         Raises:
             ValueError: A target has fewer than ``window`` snapshots before it, or lies beyond the next one.
         """
-        window = whole("window", window)
+        window = checks.whole("window", window)
         first = torch.as_tensor(list(targets), dtype=torch.long)
         if not len(first) or int(first.min()) < window or int(first.max()) > len(self):
             raise ValueError(
@@ -246,6 +247,8 @@ class WindowBatch:
         index: Where in ``unique`` each window's snapshots are, in order of time.
         sampled: Nodes are a sample; means over nodes are then estimates (see ``sampling.py``).
         nodes: Which nodes of the whole graph the sampled ones are, by type.
+        whole: The graph that they are a sample of.
+        seeds: The nodes that a sample was drawn around, as the whole graph counts them.
     """
 
     data: HeteroTemporalData
@@ -254,6 +257,8 @@ class WindowBatch:
     index: Int[Tensor, "window time"]
     sampled: bool = False
     nodes: dict[str, Int[Tensor, " node"]] | None = None
+    whole: HeteroTemporalData | None = None
+    seeds: Int[Tensor, " seed"] | None = None
 
     def x(self, name: str) -> Float[Tensor, "frame node feature"] | None:
         """Return a type's features in the unique snapshots; ``None`` if it has none."""

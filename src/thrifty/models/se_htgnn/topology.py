@@ -1,7 +1,7 @@
 """The edges of one relation over all snapshots, as compressed rows by destination, built once.
 
-The weights of equation (4) of arXiv 2510.18467, 1/(1 + degree), and of its ablations are constants of the data; they are
-computed here, so that no gradient passes through them.
+The weights of equation (4) of arXiv 2510.18467, 1/(1 + degree), and of its ablations are constants of the data; they
+are computed here, so that no gradient passes through them.
 """
 
 from __future__ import annotations
@@ -57,8 +57,10 @@ class Rows:
         order = torch.argsort(row, stable=True)
         counts = torch.bincount(row, minlength=snapshots * nodes)
         ptr = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
-        held = torch.ones(len(row)) if weight is None else weight.float()
-        return cls(ptr, edges[0][order].contiguous(), held[order], torch.ones(snapshots * nodes), nodes, sources)
+        held = torch.ones(len(row), dtype=torch.float64) if weight is None else weight.double()
+        return cls(
+            ptr, edges[0][order].contiguous(), held[order], torch.ones(snapshots * nodes).double(), nodes, sources
+        )
 
     def weighted(self, aggr: Aggregation = "mean", degree: Degree = "exact") -> Rows:
         """Return the rows with the weights of an aggregation.
@@ -119,7 +121,8 @@ class Rows:
         node = self.row[edges] - snap[frame] * self.nodes
         return frame * self.nodes + node, frame * self.sources + self.col[edges], edges
 
-    def to(self, device: torch.device | str) -> Rows:
-        """Return the rows on a device."""
-        tensors = {name: getattr(self, name).to(device) for name in ("ptr", "col", "weight", "own")}
+    def to(self, device: torch.device | str, dtype: torch.dtype) -> Rows:
+        """Return the rows on a device, weights in a precision."""
+        tensors = {name: getattr(self, name).to(device) for name in ("ptr", "col")}
+        tensors |= {name: getattr(self, name).to(device, dtype) for name in ("weight", "own")}
         return replace(self, **tensors)

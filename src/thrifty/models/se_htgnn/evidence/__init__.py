@@ -1,0 +1,1 @@
+"""What `thrifty bench se-htgnn` measures."""

@@ -25,8 +25,9 @@ class Projection(nn.Module):
         self.tables = nn.ParameterList(randn(count, d) / d**0.5 for count in tables.values())
 
     def forward(self, batch: WindowBatch, name: str) -> Float[Tensor, "frame node d"]:
+        """Return a type's states in the unique snapshots."""
         if name in self.table_names:
-            return self.tables[self.table_names.index(name)].expand(len(batch.unique), -1, -1)
+            return cast(Tensor, self.tables[self.table_names.index(name)]).expand(len(batch.unique), -1, -1)
         return cast(Tensor, self.linear[self.names.index(name)](batch.x(name)))
 
 

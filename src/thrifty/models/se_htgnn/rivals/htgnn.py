@@ -53,6 +53,7 @@ class HTGNNLayer(nn.Module):
 
     def forward(self, h: Mapping[str, Float[Tensor, "time window node d"]], batch: WindowBatch, wanted: list[str]
                 ) -> dict[str, Float[Tensor, "time window node d"]]:  # fmt: skip
+        """Return the wanted types' states after this layer."""
         steps, windows = batch.index.shape[1], len(batch.index)
         snap = batch.unique[batch.index.T.reshape(-1)]
         found: dict[str, Tensor] = {}
@@ -73,7 +74,7 @@ class HTGNNLayer(nn.Module):
     def _neighbours(self, i: int, triple: Triple, h: Mapping[str, Tensor], batch: WindowBatch, snap: Tensor) -> Tensor:
         def mapped(x: Tensor) -> Tensor:
             steps, windows, nodes, d = x.shape
-            return (x.reshape(steps, windows * nodes, d) @ self.weight[i]).view(steps, windows, nodes, d)
+            return cast(Tensor, x.reshape(steps, windows * nodes, d) @ self.weight[i]).view(steps, windows, nodes, d)
 
         source = mapped(h[triple[0]])
         target = source if triple[0] == triple[2] else mapped(h[triple[2]])
@@ -114,8 +115,16 @@ class HTGNN(nn.Module):
         Fan et al., SDM 2022; github.com/YesLab-Code/HTGNN.
     """
 
-    def __init__(self, metadata: Metadata, in_channels: Mapping[str, int], hidden_channels: int = 32, out_channels: int = 1,
-                 num_layers: int = 2, window: int = 7, num_nodes: Mapping[str, int] | None = None) -> None:  # fmt: skip
+    def __init__(
+        self,
+        metadata: Metadata,
+        in_channels: Mapping[str, int],
+        hidden_channels: int = 32,
+        out_channels: int = 1,
+        num_layers: int = 2,
+        window: int = 7,
+        num_nodes: Mapping[str, int] | None = None,
+    ) -> None:
         super().__init__()
         self.metadata = metadata
         self.project = Projection(metadata, in_channels, hidden_channels, num_nodes)
