@@ -163,3 +163,14 @@ def test_a_recurrent_layer():
 def test_ways_that_do_not_go_together(settings, says):
     with pytest.raises(ValueError, match=says):
         training_job(configuration("llama"), length=64, **settings)
+
+
+def test_seconds_and_traffic_are_what_their_formulas_say():
+    now, model = account(job()), read_decoder(configuration("llama"))
+    named = {part.name: part.amount for part in now.parts}
+    assert named["attention"] == 2 * 3 * 512 * 512 * 96
+    assert named["forward pass"] == 2 * model.active * 512
+    assert now.seconds["arithmetic"] == pytest.approx(now.total(Resource.FLOPS) / device("a100").flops["float32"])
+    shared = account(job(gpus=4))
+    assert shared.total(Resource.TRANSFER) == 3 * 4 * model.parameters * 3 / 4, "weights twice, gradients once"
+    assert shared.seconds["communication"] == pytest.approx(shared.total(Resource.TRANSFER) / device("a100").link)
