@@ -267,7 +267,7 @@ def test_samples_follow_the_targets_distribution(settings):
     statistic = float(((observed[possible] - wanted) ** 2 / wanted)[wanted > 5].sum())
     assert chi2.sf(statistic, int((wanted > 5).sum()) - 1) > 1e-3
     survival = out.stats.survival()
-    assert 0.05 < survival[0] < 0.999  # some were accepted, some were not
+    assert 0.02 < survival[0] < 0.999  # of 5000 rounds at least a hundred were accepted, and not all
 
 
 def test_rejection_sampling_gives_p_and_accepts_the_overlap():
