@@ -37,7 +37,7 @@ def recalls(
     Example:
         >>> import torch
         >>> recalls(torch.eye(3), torch.eye(3)[[0, 2, 1]], at=(1, 2))["mean_recall@1"]
-        0.3333333432674408
+        0.3333333333333333
 
     Source:
         Gadre et al., arXiv 2304.14108 (DataComp), the main metric of retrieval tasks.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -48,7 +50,7 @@ def _closed_form(leaves: tuple[Tensor, Tensor, Tensor], kappa: float) -> list[Te
     """dL/du, dL/dv and dL/ds with all logits at once: softmax of rows plus softmax of columns, less twice the pairs."""
     u, v, s = leaves
     A = s * u @ v.mT
-    A.diagonal().add_(torch.tensor(kappa).log())
+    A.diagonal().add_(math.log(kappa))
     G = (A.softmax(1) + A.softmax(0) - 2 * torch.eye(len(u), dtype=u.dtype)) / len(u)
     return [s * G @ v, s * G.mT @ u, (G * (u @ v.mT)).sum()]
 
