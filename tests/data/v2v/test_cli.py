@@ -72,6 +72,12 @@ def test_train_eval_show(clip, tmp_path, v2v):
     found = json.loads(v2v("eval", out, tmp_path / "test.h5", "--json", "--device", "cpu"))
     assert found[str(tmp_path / "test.h5")]["windows"] == 40
     assert "ssim" in v2v("eval", out, tmp_path / "test.h5", "--device", "cpu")
+    (tmp_path / "test.h5").rename(tmp_path / "slider_depth.h5")
+    words = ("eval", out, tmp_path / "slider_depth.h5", "--json", "--standard-cuts", "--device", "cpu")
+    assert json.loads(v2v(*words))[str(tmp_path / "slider_depth.h5")]["windows"] == 15, (
+        "from one second on, at 25 a second"
+    )
+    (tmp_path / "slider_depth.h5").rename(tmp_path / "test.h5")
     v2v("show", path, "--out", tmp_path / "a.png")
     v2v("show", path, "--out", tmp_path / "a.mp4", "--frames", 21)
     assert probe(tmp_path / "a.mp4").frames == 4

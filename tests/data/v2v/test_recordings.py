@@ -8,7 +8,7 @@ from torch import nn
 
 from thrifty.data.v2v import EVENT, events_to_voxel
 from thrifty.data.v2v.event_files import read_events, write_events
-from thrifty.data.v2v.recordings import evaluate, read_windows, write_recording
+from thrifty.data.v2v.recordings import evaluate, read_windows, standard_cut, write_recording
 
 
 def stream(n=400, seed=0, span=100_000, size=(12, 16)):
@@ -147,3 +147,8 @@ def test_recordings_that_lack_something(tmp_path):
         del file["images/image000000001"], file["images/image000000002"]
     with pytest.raises(ValueError, match="at least two images, got 1"):
         list(read_windows(path))
+
+
+def test_known_sequences_are_cut_as_the_field_does():
+    assert standard_cut("x/indoor_flying4_data.h5") == {"start": 10.0, "end": 19.8}
+    assert standard_cut("x/mine.h5") == {}

@@ -180,6 +180,9 @@ def evaluate(
     representation: Annotated[str, typer.Option(help="discrete or interpolated.")] = "discrete",
     start: Annotated[float, typer.Option(help="Seconds behind the first frame.", min=0)] = 0.0,
     end: Annotated[float, typer.Option(help="Seconds at which to stop.")] = float("inf"),
+    standard_cuts: Annotated[
+        bool, typer.Option("--standard-cuts", help="Cut sequences of IJRR and MVSEC as the field does.")
+    ] = False,
     perceptual: Annotated[str, typer.Option(help="none, lpips-alex or lpips-vgg.")] = "none",
     legacy_ssim: Annotated[bool, typer.Option("--legacy-ssim", help="A data range of 2, as published tables.")] = False,
     device: Device = "auto",
@@ -188,13 +191,15 @@ def evaluate(
     """Measure a network on recordings: frames by MSE and SSIM, flow by end-point error."""
     from thrifty._common.runs import device_of
     from thrifty.data.v2v.recordings import evaluate as measure
+    from thrifty.data.v2v.recordings import standard_cut
     from thrifty.data.v2v.saving import load_model
 
     loaded, place = load_model(model), device_of(device)
     found = {
         str(path): measure(
             loaded, path, bins=bins, device=place, perceptual=_perceptual(perceptual), legacy_ssim=legacy_ssim,
-            window=window, representation=representation, start=start, end=end,
+            window=window, representation=representation,
+            **({"start": start, "end": end} | (standard_cut(path) if standard_cuts else {})),
         )
         for path in recordings
     }  # fmt: skip

@@ -35,6 +35,7 @@ def read_events(path: str | os.PathLike[str]) -> tuple[NDArray[Any], tuple[int, 
         ImportError: faery or h5py is not installed.
 
     Example:
+        >>> from thrifty.data.v2v import EVENT
         >>> events = np.array([(1, 2, 0, 1), (3, 1, 9, -1)], EVENT)
         >>> read_events(write_events("two.aedat4", events, (4, 5)))[0].tolist()
         [(1, 2, 0, 1), (3, 1, 9, -1)]

@@ -25,6 +25,29 @@ from thrifty._common.files import refuse_existing
 from thrifty.data.v2v.events import as_events, events_to_voxel
 from thrifty.data.v2v.metrics import flow_errors, frame_errors
 
+#: Where the field cuts sequences, seconds behind their start: IJRR (ECD) and MVSEC as in EVREAL (Ercan et al., CVPRW
+#: 2023); sequences of HQF are used whole.
+STANDARD_CUTS = {
+    **dict.fromkeys(("calibration", "boxes_6dof", "dynamic_6dof", "poster_6dof", "shapes_6dof"), (5.0, 20.0)),
+    "office_zigzag": (5.0, 12.0),
+    "slider_depth": (1.0, 2.5),
+    **dict.fromkeys((f"indoor_flying{i}_data" for i in (1, 2, 3)), (10.0, 70.0)),
+    "indoor_flying4_data": (10.0, 19.8),
+    "outdoor_day1_data": (0.0, 60.0),
+    "outdoor_day2_data": (100.0, 160.0),
+}
+
+
+def standard_cut(path: str | os.PathLike[str]) -> dict[str, float]:
+    """Return ``start`` and ``end`` of a sequence of a known data set, by its file's name; nothing for others.
+
+    Example:
+        >>> standard_cut("ECD/slider_depth.h5")
+        {'start': 1.0, 'end': 2.5}
+    """
+    cut = STANDARD_CUTS.get(Path(path).stem)
+    return {} if cut is None else {"start": cut[0], "end": cut[1]}
+
 
 @dataclass(frozen=True)
 class Window:
