@@ -30,7 +30,7 @@ from thrifty.data.v2v.video import read_frames
 
 COUNTS = (1, 4, 16)
 SIDE, GRIDS = 32, 5
-STEPS = {"firenet": 800, "evflownet": 1200}
+STEPS = {"firenet": 800, "evflownet": 1500}
 #: A quarter of EV-FlowNet's channels: what a laptop trains in a minute.
 SIZE: dict[str, dict[str, int]] = {"firenet": {}, "evflownet": {"base": 8}}
 #: Made by :func:`tune`.
