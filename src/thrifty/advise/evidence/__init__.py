@@ -13,10 +13,14 @@ import numpy as np
 from scipy.stats import spearmanr
 
 from thrifty.advise.account import MEMORY
+from thrifty.advise.advice import Advice
 from thrifty.advise.evidence import memory, published, signs, times
 from thrifty.advise.evidence.families import FAMILIES
+from thrifty.advise.facts import workload
+from thrifty.advise.offers import offers, pairs
 from thrifty.advise.show import before_and_after
-from thrifty.advise.tuning import advise_training
+from thrifty.advise.training import account
+from thrifty.advise.tuning import described, training_job
 from thrifty.bench.claims import Claim, Measurement, Target
 from thrifty.bench.context import Context
 from thrifty.bench.evidence import Evidence
@@ -112,7 +116,10 @@ def _published(ctx: Context, evidence: Evidence) -> None:
 
 def _picture(evidence: Evidence) -> None:
     """Draw the front page's example: an 8B model at 32k tokens on one 80 GB card, before and after."""
-    advice = advise_training(published.configuration("llama-8b"), length=32_768, device="h100-80gb")
+    job = training_job(published.configuration("llama-8b"), length=32_768, device="h100-80gb")
+    now = account(job)
+    found = offers(workload(job, now), now)
+    advice = Advice(described(job), now, found, pairs(found, now))
     rows = before_and_after(advice)
     points = {
         str(resource): (list(rows), [row[resource] / 2**30 for row in rows.values()])
