@@ -170,6 +170,7 @@ class Workload:
     ``pool``            examples at hand, of which ``selected`` are trained on
     ``images``          that pass through the model, each ``image_size`` pixels wide
     ``embedding``       width of the embeddings of a two-tower model (CLIP)
+    ``frames``          of video, each ``height`` x ``width`` pixels, ``video_bytes`` in all
     ``bytes_a_number``  of what is stored: 4 in float32, 2 in bfloat16
     ``optimizer``       in use now; so ``rnn`` and ``selection``, by name
     ``devices``         that share the model
