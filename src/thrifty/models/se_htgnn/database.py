@@ -28,6 +28,9 @@ def from_database(
             ``None``: how many rows there are.
         until: Rows after this time are left out: what was not known then cannot leak.
 
+    Returns:
+        The graph, with the reverse of every relation.
+
     Raises:
         ValueError: No table has a time column and a foreign key, or ``forecast`` names what is not there.
         ImportError: pandas is not installed.

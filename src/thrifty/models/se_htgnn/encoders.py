@@ -169,7 +169,7 @@ def _hidden_means(name: str, texts: list[str]) -> Tensor:
     try:
         tokenizer = transformers.AutoTokenizer.from_pretrained(name, **where)
         model = transformers.AutoModel.from_pretrained(name, **where).eval()
-    except OSError as error:
+    except (OSError, ValueError) as error:  # transformers raises the second for a folder that lacks a file
         raise OSError(
             f"encoder: {name!r} is not here and cannot be fetched ({str(error).splitlines()[0]}); offline there are "
             "'minilm', 'smollm2', a folder, vectors, or a callable"

@@ -552,7 +552,7 @@ ESTIMATORS: dict[str, Callable[..., _Forecaster]] = {
 
 
 def load_forecaster(folder: str | Path) -> NodeRegressor | NodeClassifier | LinkForecaster:
-    """Load a fitted estimator of whatever kind a folder holds.
+    """Return the fitted estimator, of whatever kind, that a folder holds.
 
     Args:
         folder: What ``save_pretrained`` wrote.
@@ -560,6 +560,18 @@ def load_forecaster(folder: str | Path) -> NodeRegressor | NodeClassifier | Link
     Raises:
         ValueError: It holds none.
         OSError: A file is missing.
+
+    Example:
+        >>> from thrifty.models.se_htgnn import Edges
+        >>> edges = {("a", "to", "a"): Edges(torch.tensor([[0, 1], [1, 2]]), torch.tensor([3, 5]))}
+        >>> y = torch.sin(torch.arange(9.0))[:, None].repeat(1, 3)
+        >>> data = HeteroTemporalData({"a": 3}, edges, {"a": y[..., None]}, {"a": y})
+        >>> NodeRegressor("a", window=2, epochs=1, validation=2).fit(data).save_pretrained("waves", force=True)
+        >>> type(load_forecaster("waves")).__name__
+        'NodeRegressor'
+
+    Source:
+        The file format is this package's own.
     """
     path = Path(folder, META)
     record = as_json.parse(path.read_text(), SCHEMA, VERSION, known=_KEYS, needed=_KEYS, name=str(path))

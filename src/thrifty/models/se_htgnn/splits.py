@@ -26,6 +26,10 @@ class Split:
         train: To learn from.
         validation: To stop by and to choose settings by.
         test: To judge by.
+
+    Example:
+        >>> len(temporal_split(20, window=7, validation=3, test=3).train)
+        7
     """
 
     train: Int[np.ndarray, " n"]
@@ -44,6 +48,9 @@ def temporal_split(
         validation: Snapshots to validate on.
         test: The last snapshots.
         horizon: Steps β of a forecast.
+
+    Returns:
+        The three parts.
 
     Raises:
         ValueError: Nothing would be left to train on.
@@ -115,6 +122,9 @@ def negative_edges(
         rng: Draws them.
         per_positive: How many for each link.
         known: As in :func:`positive_edges`.
+
+    Returns:
+        Source and destination of each pair.
 
     Raises:
         ValueError: Some source is linked to every destination that could be drawn.

@@ -34,6 +34,10 @@ class Edges:
         index: Source and destination of each edge.
         snapshot: The snapshot of each edge.
         weight: What each counts; ``None``: 1.
+
+    Example:
+        >>> Edges(torch.tensor([[0, 1], [1, 2]]), torch.tensor([0, 3])).weight is None
+        True
     """
 
     index: Int[Tensor, "2 edge"]
@@ -249,6 +253,13 @@ class WindowBatch:
         nodes: Which nodes of the whole graph the sampled ones are, by type.
         whole: The graph that they are a sample of.
         seeds: The nodes that a sample was drawn around, as the whole graph counts them.
+
+    Example:
+        >>> edges = {("a", "to", "a"): Edges(torch.tensor([[0], [1]]), torch.tensor([0]))}
+        >>> data = HeteroTemporalData({"a": 2}, edges, times=range(5))
+        >>> batch = data.windows([3, 4], window=3)
+        >>> batch.unique.tolist(), batch.index.tolist()
+        ([0, 1, 2, 3], [[0, 1, 2], [1, 2, 3]])
     """
 
     data: HeteroTemporalData

@@ -1,0 +1,288 @@
+"""Graphs from snapshots, tables and databases; windows, splits and pairs without a leak; bad input."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from torch_geometric.data import HeteroData
+from toys import graph, model
+
+from thrifty.models.se_htgnn import (
+    SEHTGNN,
+    Edges,
+    EventTable,
+    Forecast,
+    HeteroTemporalData,
+    NeighborSampler,
+    from_database,
+    from_events,
+    negative_edges,
+    temporal_split,
+)
+from thrifty.models.se_htgnn.splits import positive_edges
+
+BUYS = ("user", "buys", "item")
+
+
+def snapshot(users, items, pairs, **more):
+    data = HeteroData()
+    data["user"].x = torch.ones(users, 2)
+    data["item"].x = torch.ones(items, 1)
+    data[BUYS].edge_index = torch.tensor(pairs, dtype=torch.long).view(-1, 2).T
+    for key, value in more.items():
+        data["user"][key] = value
+    return data
+
+
+def test_snapshots_of_pyg_are_joined():
+    second = HeteroData()
+    second["user"].x = torch.full((2, 2), 2.0)  # items are absent here, and nobody buys
+    data = HeteroTemporalData.from_snapshots([snapshot(2, 3, [(0, 1), (1, 2)]), second], ["mon", "tue"])
+    assert data.metadata() == (["user", "item"], [BUYS])
+    assert data.num_nodes == {"user": 2, "item": 3}
+    assert data.edges[BUYS].snapshot.tolist() == [0, 0]
+    assert data.x["item"][1].abs().sum() == 0
+    assert data.present["item"].tolist() == [[True, True, True], [False, False, False]]
+    net = SEHTGNN(data.metadata(), hidden_channels=4, num_layers=1, window=2)
+    out = net([snapshot(2, 3, [(0, 1)]), second])
+    assert {name: tuple(v.shape) for name, v in out.items()} == {"user": (2, 1, 1), "item": (3, 1, 1)}
+    assert net.config.in_channels == {"user": 2, "item": 1}
+    assert set(net.attention_weights) == {(0, BUYS)}
+
+
+def test_nodes_with_names_are_united():
+    first = snapshot(2, 1, [(0, 0)], n_id=torch.tensor([10, 20]), y=torch.tensor([1.0, 2.0]))
+    later = snapshot(2, 1, [(1, 0)], n_id=torch.tensor([20, 30]), y=torch.tensor([3.0, 4.0]))
+    data = HeteroTemporalData.from_snapshots([first, later])
+    assert data.ids["user"] == [10, 20, 30]
+    assert data.edges[BUYS].index.tolist() == [[0, 2], [0, 0]]
+    assert torch.equal(torch.isnan(data.y["user"]), torch.tensor([[False, False, True], [True, False, False]]))
+    assert data.y["user"][1, 1] == 3
+
+
+def test_edge_weights_are_read():
+    first = snapshot(2, 1, [(0, 0)])
+    first[BUYS].edge_weight = torch.tensor([2.5])
+    data = HeteroTemporalData.from_snapshots([first, snapshot(2, 1, [(1, 0)])])
+    assert data.edges[BUYS].weight.tolist() == [2.5, 1.0]
+
+
+def events():
+    return pd.DataFrame(
+        {
+            "when": [
+                "2024-01-01 05:00",
+                "2024-01-01 23:00",
+                "2024-01-03 00:00",
+                "2024-01-03 12:00",
+                "2024-01-03 13:00",
+            ],
+            "from": ["A", "A", "B", "A", None],
+            "to": ["B", "B", "A", "C", "C"],
+            "late": [10.0, 20.0, 5.0, np.nan, 8.0],
+        }
+    )
+
+
+def test_events_become_snapshots():
+    table = EventTable(
+        events(), "when", {"from": "port", "to": "port"}, [("from", "sails", "to")], ["late"], weighted=True
+    )
+    data = from_events([table], "D", forecast=Forecast(0, "to", "late"), reverse=False)
+    assert list(data.times) == ["2024-01-01", "2024-01-02", "2024-01-03"]
+    place = {label: k for k, label in enumerate(data.ids["port"])}
+    held = data.edges["port", "sails", "port"]
+    found = {(data.times[s], data.ids["port"][i], data.ids["port"][j], float(w)) for s, i, j, w in
+             zip(held.snapshot.tolist(), *held.index.tolist(), held.weight, strict=True)}  # fmt: skip
+    assert found == {("2024-01-01", "A", "B", 2.0), ("2024-01-03", "B", "A", 1.0), ("2024-01-03", "A", "C", 1.0)}
+    x, y = data.x["port"], data.y["port"]
+    assert x.shape == (3, 3, 4)  # events and mean, as where from and as where to
+    assert x[0, place["B"], 2:].tolist() == pytest.approx([np.log(3), 15.0])
+    assert x[1].abs().sum() == 0  # an empty day
+    assert y[0, place["B"]] == 15
+    assert torch.isnan(y[1]).all()
+    assert y[2, place["C"]] == 8
+    counted = from_events([table], "D", forecast=Forecast(0, "from"))
+    assert counted.y["port"][0, place["A"]] == 2
+    few = from_events([table], "D", forecast=Forecast(0, "to", "late", least=2))
+    assert torch.isfinite(few.y["port"]).sum() == 1
+    assert len(counted.edges) == 2
+
+
+def test_a_database_is_read_and_nothing_after_its_end():
+    ships = SimpleNamespace(
+        df=pd.DataFrame({"id": [1, 2], "tons": [5.0, 7.0]}), pkey_col="id", fkey_col_to_pkey_table={}, time_col=None
+    )
+    calls = pd.DataFrame(
+        {
+            "ship": [1, 2, 2],
+            "port": ["x", "x", "y"],
+            "t": pd.to_datetime(["2024-01-01", "2024-01-02", "2024-01-09"]),
+            "cost": [1.0, 2, 3],
+        }
+    )
+    table = SimpleNamespace(
+        df=calls, pkey_col=None, fkey_col_to_pkey_table={"ship": "ships", "port": "ports"}, time_col="t"
+    )
+    database = SimpleNamespace(table_dict={"ships": ships, "calls": table})
+    data = from_database(database, forecast=("calls", "port", "cost"), until=pd.Timestamp("2024-01-02"))
+    assert len(data) == 2
+    assert data.metadata()[1] == [("ships", "calls", "ports"), ("ports", "rev_calls", "ships")]
+    assert data.x["ships"][:, :, -1].tolist() == [[5, 7], [5, 7]]
+    with pytest.raises(ValueError, match="expected a table with a time column"):
+        from_database({"ships": ships})
+    with pytest.raises(ValueError, match="forecast: expected a table of events among calls, got 'nothing'"):
+        from_database(database, forecast=("nothing", "port", None))
+
+
+def test_splits_leave_a_forecasts_horizon_in_its_own_part():
+    split = temporal_split(30, window=4, validation=5, test=5, horizon=3)
+    assert split.train.tolist() == list(range(4, 18))
+    assert split.validation.tolist() == [20, 21, 22]
+    assert split.test.tolist() == [25, 26, 27]
+    with pytest.raises(ValueError, match="leave none to train on"):
+        temporal_split(10, 7, 2, 2)
+
+
+def test_nothing_of_a_target_or_later_is_read():
+    """Features, edges and targets from the target snapshot on are changed: forecasts stay as they were."""
+    data = graph()
+    net = model(data)
+    before = net(data.windows([5], 3))
+    x = {name: v.clone() for name, v in data.x.items()}
+    y = {name: v.clone() for name, v in data.y.items()}
+    for values in (*x.values(), *y.values()):
+        values[5:] = 99.0
+    edges = {t: Edges(e.index[:, e.snapshot < 5], e.snapshot[e.snapshot < 5]) for t, e in data.edges.items()}
+    after = net(HeteroTemporalData(data.num_nodes, edges, x, y).windows([5], 3))
+    assert all(torch.equal(before[name], after[name]) for name in before)
+    cut = data.until(5)
+    assert len(cut) == 5
+    assert torch.equal(net(cut.windows([5], 3))["a"], before["a"])
+
+
+def shopping(seed=0):
+    rng = np.random.default_rng(seed)
+    index = torch.from_numpy(np.stack([rng.integers(0, 20, 300), rng.integers(0, 30, 300)]))
+    return HeteroTemporalData({"user": 20, "item": 40}, {BUYS: Edges(index, torch.from_numpy(rng.integers(0, 6, 300)))})
+
+
+def test_negatives_are_no_links_and_know_nothing_of_the_future():
+    data = shopping()
+    negative = negative_edges(data, BUYS, 3, np.random.default_rng(0), per_positive=5)
+    positive = positive_edges(data, BUYS, 3)
+    links = set(zip(*positive.tolist(), strict=True))
+    assert negative.shape[1] == 5 * positive.shape[1]
+    assert not links & set(zip(*negative.tolist(), strict=True))
+    seen = set(data.edges[BUYS].index[1, data.edges[BUYS].snapshot < 3].tolist())
+    assert set(negative[1].tolist()) <= seen
+    later = {t: Edges(e.index, torch.where(e.snapshot > 3, 5, e.snapshot)) for t, e in data.edges.items()}
+    moved = HeteroTemporalData(data.num_nodes, later)
+    assert torch.equal(negative_edges(moved, BUYS, 3, np.random.default_rng(0), per_positive=5), negative)
+    full = HeteroTemporalData(
+        {"user": 1, "item": 1}, {BUYS: Edges(torch.zeros(2, 2, dtype=torch.long), torch.tensor([0, 1]))}
+    )
+    with pytest.raises(ValueError, match="is linked to all destinations in snapshot 1"):
+        negative_edges(full, BUYS, 1, np.random.default_rng(0))
+
+
+def test_one_type_of_everything():
+    data = graph()
+    edges, begins = data.to_homogeneous()
+    assert begins == {"a": 0, "b": 5}
+    assert edges.index.shape == (2, 36)
+    assert edges.index.max() < 9
+
+
+def test_a_sample_of_everything_gives_what_the_graph_gives():
+    """With all neighbours drawn, seeds' forecasts differ only by means over nodes; those are equal if all are seeds."""
+    data = graph()
+    net = model(data)
+    sampler = NeighborSampler(data, "a", 3, [50, 50], batch_size=5)
+    (piece,) = sampler([5, 6], epoch=None)
+    assert piece.seeds.tolist() == [0, 1, 2, 3, 4]
+    whole = net(data.windows([5, 6], 3), "a")["a"]
+    inside = {name: nodes.tolist() for name, nodes in piece.nodes.items()}
+    if inside == {"a": [0, 1, 2, 3, 4], "b": [0, 1, 2, 3]}:
+        piece.sampled = False
+        assert torch.allclose(net(piece, "a")["a"], whole)
+    few = [p.nodes["a"].tolist() for p in NeighborSampler(data, "a", 3, [1], batch_size=2, seed=1)([5], epoch=0)]
+    assert len(few) == 3
+    again = [p.nodes["a"].tolist() for p in NeighborSampler(data, "a", 3, [1], batch_size=2, seed=1)([5], epoch=0)]
+    assert few == again
+
+
+def test_at_most_so_many_neighbours_are_drawn():
+    index = torch.stack([torch.arange(1, 30), torch.zeros(29, dtype=torch.long)])
+    data = HeteroTemporalData(
+        {"a": 30}, {("a", "to", "a"): Edges(index, torch.zeros(29, dtype=torch.long))}, {"a": torch.ones(2, 30, 1)}
+    )
+    piece = NeighborSampler(data, "a", 1, [4]).around(np.array([0]), [1], np.random.default_rng(0))
+    assert len(piece.nodes["a"]) == 5
+
+
+def bad(**changes):
+    data = graph()
+    held = {"num_nodes": data.num_nodes, "edges": data.edges, "x": data.x, "y": data.y} | changes
+    return HeteroTemporalData(**held)
+
+
+def test_bad_graphs_are_refused():
+    x = {name: v.clone() for name, v in graph().x.items()}
+    x["a"][2, 3, 0] = float("nan")
+    with pytest.raises(ValueError, match="x of 'a': expected finite features, got .* at node 3 of snapshot 2"):
+        bad(x=x)
+    far = {("b", "in", "a"): Edges(torch.tensor([[4], [0]]), torch.tensor([1]))}
+    with pytest.raises(ValueError, match=r"edges of \('b', 'in', 'a'\): expected 'b' below 4, got 4 in snapshot 1"):
+        bad(edges=far)
+    with pytest.raises(ValueError, match="there is no node type 'c'"):
+        bad(edges={("c", "in", "a"): far["b", "in", "a"]})
+    with pytest.raises(ValueError, match=r"x or y of 'a': expected \(snapshots, nodes, ...\) = \(8, 5\), got \(8, 4"):
+        bad(x={"a": torch.ones(8, 4, 1)}, times=range(8))
+    negative = {("b", "in", "a"): Edges(torch.tensor([[0], [0]]), torch.tensor([1]), torch.tensor([-1.0]))}
+    with pytest.raises(ValueError, match="expected finite weights of at least 0"):
+        bad(edges=negative)
+    whole_numbers = bad(x={"a": torch.ones(8, 5, 1, dtype=torch.long)})
+    assert whole_numbers.x["a"].dtype == torch.float32
+
+
+def test_bad_windows_are_refused():
+    data = graph()
+    for targets in ([2], [9], []):
+        with pytest.raises(ValueError, match="targets: expected snapshots from 3"):
+            data.windows(targets, 3)
+    with pytest.raises(ValueError, match="the model was made for windows of 3 snapshots, got 4"):
+        model(data)(data.windows([5], 4))
+
+
+def test_bad_snapshots_are_refused():
+    with pytest.raises(
+        ValueError, match="'user' has 3 nodes in snapshot 1 and 2 in another|'user' has 2 nodes in snapshot 0"
+    ):
+        HeteroTemporalData.from_snapshots([snapshot(2, 1, []), snapshot(3, 1, [])])
+    with pytest.raises(
+        ValueError, match=r"edges of \('user', 'buys', 'item'\): expected 'item' below 1, got 4 in snapshot 0"
+    ):
+        HeteroTemporalData.from_snapshots([snapshot(2, 1, [(0, 4)])])
+    with pytest.raises(ValueError, match="expected at least one HeteroData"):
+        HeteroTemporalData.from_snapshots([])
+    with pytest.raises(ValueError, match="times: expected 1"):
+        HeteroTemporalData.from_snapshots([snapshot(1, 1, [])], ["a", "b"])
+
+
+def test_bad_events_are_refused():
+    with pytest.raises(ValueError, match="frame: expected the columns day"):
+        EventTable(events(), "day", {"from": "port"})
+    with pytest.raises(ValueError, match="relations: 'ship' is not among the entities"):
+        EventTable(events(), "when", {"from": "port"}, [("ship", "is", "from")])
+    table = EventTable(events(), "when", {"from": "port", "to": "port"}, [], ["late"])
+    with pytest.raises(ValueError, match="forecast: expected an entity among from, to, got 'ship'"):
+        from_events([table], forecast=Forecast(0, "ship", "late"))
+    with pytest.raises(ValueError, match="forecast: expected a value among"):
+        from_events([table], forecast=Forecast(0, "to", "cost"))
+    with pytest.raises(ValueError, match="1 rows have no 'when'"):
+        from_events([EventTable(events().assign(when=[None, *events()["when"][1:]]), "when", {"to": "port"})])
+    with pytest.raises(ValueError, match="at least one table"):
+        from_events([])
