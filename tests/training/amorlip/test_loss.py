@@ -287,5 +287,5 @@ def test_the_whole_loss_compiles_around_stage_one():
 
 
 def test_coefficients_of_the_batch():
-    assert make(num_samples=3200)._coefficients(33) == Coefficients(32 / 3199)
-    assert make(pos_coef=1e-3)._coefficients(33) == Coefficients(1e-3)
+    assert make(num_samples=3200)._denominators.coefficients(33) == Coefficients(32 / 3199)
+    assert make(pos_coef=1e-3)._denominators.coefficients(33) == Coefficients(1e-3)

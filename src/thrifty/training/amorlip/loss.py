@@ -9,8 +9,6 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable
-from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -24,15 +22,9 @@ from thrifty.training.amorlip.admission import check_batch, remarks
 from thrifty.training.amorlip.amortizer import Pair, PartitionAmortizer
 from thrifty.training.amorlip.config import AmorLIPConfig
 from thrifty.training.amorlip.contrastive import Contrast, contrast
-from thrifty.training.amorlip.partition import (
-    BatchPartition,
-    Coefficients,
-    as_number,
-    autocast_off,
-    batch_log_partition,
-    wide,
-)
-from thrifty.training.amorlip.ring import Group, size_of
+from thrifty.training.amorlip.denominators import Denominators
+from thrifty.training.amorlip.partition import wide
+from thrifty.training.amorlip.ring import Group, check_ranks, size_of
 from thrifty.training.amorlip.schedules import rho_at
 from thrifty.training.amorlip.temperature import with_temperature
 
@@ -104,7 +96,8 @@ class AmorLIPLoss(nn.Module):
         self.amortizer = PartitionAmortizer(embed_dim, config, num_samples=num_samples, group=self.group, **overrides)
         self._calls, self._told_epoch = 0, False
         self._warned: set[str] = set()
-        self._seconds = {"stage one": 0.0, "all": 0.0}
+        self._denominators = Denominators(self.amortizer, gather, self.group)
+        self._seconds = 0.0
         self._last_call: float | None = None
         self._found: tuple[Contrast, Pair] | None = None
         self._seen: tuple[Tensor, Tensor, Tensor] = (torch.empty(0),) * 3
@@ -192,12 +185,13 @@ class AmorLIPLoss(nn.Module):
             image_features, text_features = (functional.normalize(x, dim=-1) for x in (image_features, text_features))
         self._check(image_features, text_features, logit_scale)
         bias = 0.0 if logit_bias is None else logit_bias
-        log_lambda = self._stage_one(image_features, text_features, logit_scale, bias, caption_ids)
+        log_lambda = self._divide_by(image_features, text_features, logit_scale, bias, caption_ids)
         local = self.gather == "local"
         image, text = log_lambda
         found = contrast(
-            image_features, text_features, logit_scale, image, text, self._coefficients(len(image_features)),
-            logit_bias=bias, caption_ids=caption_ids, chunk_size=self.config.chunk_size,
+            image_features, text_features, logit_scale, image, text,
+            self._denominators.coefficients(len(image_features)), logit_bias=bias, caption_ids=caption_ids,
+            chunk_size=self.config.chunk_size,
             max_log_weight=None if self.config.encoder_lambda == "combined" else self.config.max_log_weight,
             group=None if local else self.group,
         )  # fmt: skip
@@ -212,85 +206,10 @@ class AmorLIPLoss(nn.Module):
         return {"contrastive_loss": loss} if output_dict else loss
 
     @torch.compiler.disable
-    def _stage_one(
-        self,
-        image_features: Tensor,
-        text_features: Tensor,
-        logit_scale: Tensor,
-        bias: Tensor | float,
-        ids: Tensor | None,
-    ) -> Pair:
-        """Fit the networks if that is due, and return log λ of the towers on the scale of the sum."""
+    def _divide_by(self, u: Tensor, v: Tensor, scale: Tensor, bias: Tensor | float, ids: Tensor | None) -> Pair:
+        """Stage I, if it is due, and log λ of the towers."""
         fit = self.training and self._calls == 0 and self._enter()
-        with torch.no_grad(), autocast_off(image_features):
-            u, v = wide(image_features.detach()), wide(text_features.detach())
-            scale, shift = as_number(logit_scale, u), as_number(bias, u)
-            walk = partial(
-                batch_log_partition, u, v, scale, logit_bias=shift, caption_ids=ids, chunk_size=self.config.chunk_size
-            )
-            local = self.gather == "local"
-            own = self._coefficients(len(u), networks=True)
-            batch = targets = None
-            if self.config.encoder_lambda == "combined":
-                batch = walk(coefficients=own, group=None if local else self.group)
-                targets = self.amortizer.mixed(u, v, scale, batch.mean_scale())
-            if fit:
-                began = time.perf_counter()
-                self._fit(u, v, scale, shift, walk, None if local else batch)
-                self._seconds["stage one"] += time.perf_counter() - began
-            if batch is not None and targets is not None:
-                means, log_count = targets, batch.log_count
-            else:
-                means = self.amortizer.predict(u, v, scale, which=self.config.encoder_lambda)
-                log_count = self._log_count(len(u), ids, own, u)
-            sums = [mean + log_count for mean in means]
-            if self.config.negatives_only:
-                pair = self._log_pair(u, v, scale, shift)
-                sums = [torch.logaddexp(total, pair) for total in sums]
-            # A row without any negative has nothing to be divided by: its weights are 0.
-            image, text = (torch.where(total == -math.inf, 0.0, total) for total in sums)
-        return image, text
-
-    def _fit(
-        self,
-        u: Tensor,
-        v: Tensor,
-        scale: Tensor,
-        bias: Tensor,
-        walk: Callable[..., BatchPartition],
-        known: BatchPartition | None,
-    ) -> None:
-        """Fit the networks to the partition functions of everybody's batch, which may be known already."""
-        if known is None:
-            known = walk(coefficients=self.amortizer.coefficients(len(u) * self.world_size), group=self.group)
-        targets = self.amortizer.mixed(u, v, scale, known.mean_scale())
-        positive = self._log_pair(u, v, scale, bias) - known.log_count if self.config.negatives_only else None
-        self.amortizer.fit(u, v, scale, known, targets, positive)
-
-    def _coefficients(self, batch: int, *, networks: bool = False) -> Coefficients:
-        """κ and ω of the towers' loss, or of the sums that are mixed with the networks' (which may lack the pair)."""
-        everybody = batch * self.world_size
-        positive = 0.0 if networks and self.config.negatives_only else self.amortizer.pos_coef(everybody)
-        return Coefficients(positive, float(self.world_size) if self.gather == "local" else 1.0)
-
-    def _log_count(self, batch: int, ids: Tensor | None, own: Coefficients, like: Tensor) -> Tensor:
-        """Log N where no partition function was computed."""
-        everybody = self.gather == "global"
-        total = batch * self.world_size if everybody else batch
-        equal = like.new_ones(batch) if ids is None else (ids.unsqueeze(1) == self._all_ids(ids)).sum(1).to(like)
-        return (own.negative * (total - equal) + own.positive).log()
-
-    def _all_ids(self, ids: Tensor) -> Tensor:
-        if self.group is None or self.gather == "local":
-            return ids
-        gathered = [torch.empty_like(ids) for _ in range(self.world_size)]
-        dist.all_gather(gathered, ids.contiguous(), group=self.group)
-        return torch.cat(gathered)
-
-    def _log_pair(self, u: Tensor, v: Tensor, scale: Tensor, bias: Tensor) -> Tensor:
-        """Log κ e^{A_ii}."""
-        kappa = self.amortizer.pos_coef(len(u) * self.world_size)
-        return scale * (u * v).sum(1) + bias + (math.log(kappa) if kappa else -math.inf)
+        return self._denominators.of(u, v, scale, bias, ids, fit=fit)
 
     @torch.no_grad()
     def _pressure(self, u: Tensor, v: Tensor, logit_scale: Tensor, log_lambda: Pair) -> Tensor | float:
@@ -319,7 +238,7 @@ class AmorLIPLoss(nn.Module):
         if not self.training:
             return
         now = time.perf_counter()
-        self._seconds["all"] += now - self._last_call if self._last_call is not None else 0.0
+        self._seconds += now - self._last_call if self._last_call is not None else 0.0
         self._last_call = now
         self._calls = (self._calls + 1) % self.accum_freq
         if self._calls:
@@ -328,7 +247,7 @@ class AmorLIPLoss(nn.Module):
             self.amortizer.average()
         self.amortizer.steps += 1
         if self.check_every and self.group is not None and self.amortizer.steps % self.check_every == 0:
-            self._check_ranks()
+            check_ranks(self.amortizer.online, self.group)
 
     def diagnostics(self) -> dict[str, float]:
         """Return what the last call found, as numbers (reading them waits for the device).
@@ -342,18 +261,16 @@ class AmorLIPLoss(nn.Module):
             return {}
         found, (image, text) = self._found
         weight = torch.cat([found.image_weight, found.text_weight])
-        median, high, top = (float(weight.quantile(q)) for q in (0.5, 0.9, 1.0))
         fast, slow = (torch.cat(self.amortizer.predict(*self._seen, which=which)) for which in ("online", "target"))
-        share = self._seconds["stage one"] / self._seconds["all"] if self._seconds["all"] else math.nan
         return {
             "beta": self.amortizer.beta,
-            "weight_median": median,
-            "weight_p90": high,
-            "weight_max": top,
+            "weight_median": float(weight.quantile(0.5)),
+            "weight_p90": float(weight.quantile(0.9)),
+            "weight_max": float(weight.max()),
             "limited": float(found.limited),
             "log_lambda": float(torch.cat([image, text]).mean()),
             "lambda_drift": float((fast - slow).square().mean().sqrt()),
-            "stage_one_share": share,
+            "stage_one_share": self._denominators.seconds / self._seconds if self._seconds else math.nan,
         }
 
     def _check(self, image_features: Tensor, text_features: Tensor, logit_scale: Tensor) -> None:
@@ -375,20 +292,6 @@ class AmorLIPLoss(nn.Module):
             self._warn(
                 f"ema_decay: at {decay} the averaged networks are still {left:.0%} their random start after an epoch "
                 f"of {self.steps_per_epoch} steps; lower it (0.9 for short epochs)"
-            )
-
-    def _check_ranks(self) -> None:
-        """Compare a checksum of the networks over ranks.
-
-        Raises:
-            RuntimeError: They differ.
-        """
-        own = torch.stack([p.double().sum() for p in self.amortizer.online.parameters()]).sum().reshape(1)
-        sums = [torch.empty_like(own) for _ in range(self.world_size)]
-        dist.all_gather(sums, own, group=self.group)
-        if len({float(value) for value in sums}) > 1:
-            raise RuntimeError(
-                f"group: the networks of its ranks have come apart: checksums {[float(x) for x in sums]}"
             )
 
     def _warn(self, message: str) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
 
 Group = Any  # a ProcessGroup, or None: this process alone
 
@@ -67,3 +67,17 @@ def broadcast_(tensors: Sequence[Tensor], group: Group) -> None:
     dist.broadcast(flat, group=group, group_src=0)
     for tensor, piece in zip(tensors, torch.split(flat, [tensor.numel() for tensor in tensors]), strict=True):
         tensor.copy_(piece.view_as(tensor))
+
+
+def check_ranks(module: nn.Module, group: Group) -> None:
+    """Compare a checksum of a module's parameters over the ranks.
+
+    Raises:
+        RuntimeError: They differ.
+    """
+    own = torch.stack([parameter.double().sum() for parameter in module.parameters()]).sum().reshape(1)
+    sums = [torch.empty_like(own) for _ in range(size_of(group))]
+    dist.all_gather(sums, own, group=group)
+    found = [float(value) for value in sums]
+    if len(set(found)) > 1:
+        raise RuntimeError(f"group: the networks of its ranks have come apart: checksums {found}")

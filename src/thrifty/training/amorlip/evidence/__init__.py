@@ -94,7 +94,7 @@ CLAIMS = (
     ),
     Claim(
         id="batch-equivalent",
-        text="The smallest batch with which it matches ClipLoss at four times the batch.",
+        text="The smallest batch with which it matches ClipLoss at four times the batch, for equal samples.",
         about="quality",
         unit="pairs",
         contenders=(OURS, CLIP),
