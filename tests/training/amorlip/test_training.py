@@ -150,6 +150,13 @@ def test_a_locked_tower_stays_as_it_is(which, ground):
             lock_tower(host.model, "audio")
 
 
+def test_the_seed_decides_random_weights(ground):
+    model = str(ground / "tiny-clip.json")
+    one, same, other = (load_host(model, seed=seed).model.text_projection for seed in (1, 1, 2))
+    assert torch.equal(one, same)
+    assert not torch.equal(one, other)
+
+
 def read_picture(folder):
     from thrifty.training.amorlip.pairs import open_picture
 

@@ -141,13 +141,14 @@ class Host:
     save: Callable[[Path], object]
 
 
-def load_host(model: str, checkpoint: Path | None = None) -> Host:
+def load_host(model: str, checkpoint: Path | None = None, *, seed: int = 0) -> Host:
     """Return a model, ready to train or to evaluate; nothing is fetched.
 
     Args:
         model: A folder that open_clip or ``save_pretrained`` wrote, an open_clip model configuration (.json), or the
             name of one of open_clip's models, whose weights are then random.
         checkpoint: Weights to begin with, for an open_clip model.
+        seed: Of weights that are random.
 
     Raises:
         FileNotFoundError: There is no such model.
@@ -155,10 +156,10 @@ def load_host(model: str, checkpoint: Path | None = None) -> Host:
     """
     if Path(model, "config.json").is_file():
         return _transformers_host(Path(model))
-    return _open_clip_host(model, checkpoint)
+    return _open_clip_host(model, checkpoint, seed)
 
 
-def _open_clip_host(model: str, checkpoint: Path | None) -> Host:
+def _open_clip_host(model: str, checkpoint: Path | None, seed: int) -> Host:
     open_clip = require("open_clip", extra="vision")
     name, path = model, Path(model)
     if path.is_dir():
@@ -177,6 +178,7 @@ def _open_clip_host(model: str, checkpoint: Path | None) -> Host:
     if checkpoint is not None and not checkpoint.is_file():
         raise FileNotFoundError(f"checkpoint: there is no {checkpoint}")
     with torch.random.fork_rng():
+        torch.manual_seed(seed)
         towers, training, plain = open_clip.create_model_and_transforms(
             name, pretrained=str(checkpoint) if checkpoint else None, output_dict=True
         )

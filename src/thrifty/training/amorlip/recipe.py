@@ -123,7 +123,7 @@ def train(
     ranks = world()[1]
     if recipe.loss in ALONE and ranks > 1:
         raise ValueError(f"loss: expected one process with {recipe.loss!r}, got {ranks}")
-    host = load_host(recipe.model, Path(recipe.checkpoint) if recipe.checkpoint else None)
+    host = load_host(recipe.model, Path(recipe.checkpoint) if recipe.checkpoint else None, seed=recipe.seed)
     pairs, samples = _data(recipe, data, host, num_samples, image_field, caption_field)
     per_epoch = samples // (recipe.batch * ranks)
     if not per_epoch:
