@@ -13,6 +13,7 @@ from thrifty.advise.advice import Advice
 from thrifty.advise.facts import workload
 from thrifty.advise.offers import offers, pairs
 from thrifty.advise.reach import reaches
+from thrifty.advise.remarks import remarks
 from thrifty.advise.training import account
 from thrifty.advise.tuning import described, training_job
 
@@ -71,4 +72,4 @@ def advise_federated(
     asked = Workload(asked.task, {**asked.facts, "clients": clients, "steps": steps, "sent_bytes": sent})
     found = offers(asked, round_)
     said = f"a round of {clients} clients, {steps} steps each: {described(job)}"
-    return Advice(said, round_, found, pairs(found, round_), reaches(job, found))
+    return Advice(said, round_, found, pairs(found, round_), reaches(job, found), remarks(job))

@@ -18,6 +18,8 @@ OBJECTIVES: dict[Objective, Task] = {
 }
 #: Sequences that an example becomes: chosen and rejected; a group of answers.
 SEQUENCES: dict[Objective, int] = {"sft": 1, "dpo": 2, "grpo": 8}
+#: The most of each that is asked about; beyond them an answer would be arithmetic about nothing.
+MOST = {"length": 1 << 24, "batch": 1 << 16, "gpus": 1 << 16, "context_parallel": 1 << 16, "rank": 1 << 16}
 #: What can be kept in the host's memory.
 OFFLOADED = ("checkpoints", "optimizer", "weights")
 

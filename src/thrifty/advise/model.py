@@ -32,6 +32,7 @@ class Decoder:
         outside: Weights outside of the layers: embedding, head, last norm.
         matrices: (rows, columns) of the weights of linear layers within the layers, experts one by one.
         shape: What a step reads: weights by when they are read, cache of keys and values.
+        positions: Rows of a learned table of positions, which no sequence can outgrow; 0: there is none.
     """
 
     name: str
@@ -40,6 +41,7 @@ class Decoder:
     outside: int
     matrices: Mapping[tuple[int, int], int]
     shape: MoEShape
+    positions: int = 0
     _rehearsed: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
 
     @property
@@ -117,8 +119,9 @@ def read_decoder(source: str | Path | Any) -> Decoder:
         raise ValueError(
             f"model: {name} has quantised weights, which are not counted: give the config that it came from"
         )
-    if not hasattr(config.get_text_config(), "num_hidden_layers"):
-        raise ValueError(f"model: {name} has no num_hidden_layers: expected a causal language model")
+    encodes = getattr(config, "is_encoder_decoder", False) or getattr(config, "is_decoder", None) is False
+    if encodes or not hasattr(config.get_text_config(), "num_hidden_layers"):
+        raise ValueError(f"model: {name} ({config.model_type}) encodes: expected a causal language model")
     try:
         model = build(config)
     except (ValueError, KeyError, TypeError, AttributeError, RuntimeError) as error:
@@ -138,7 +141,25 @@ def read_decoder(source: str | Path | Any) -> Decoder:
     heads, shared = text.num_attention_heads, getattr(text, "num_key_value_heads", None)
     if shared and heads % shared:
         raise ValueError(f"model: {name} has {heads} heads of queries, no multiple of its {shared} of keys")
-    return Decoder(name, config, total, outside, matrices, MoEShape.from_config({**fields, "_name_or_path": name}))
+    return Decoder(
+        name,
+        config,
+        total,
+        outside,
+        matrices,
+        MoEShape.from_config({**fields, "_name_or_path": name}),
+        _positions(model, text),
+    )
+
+
+def _positions(model: Any, text: Any) -> int:
+    """Return the sequence that a learned table of positions has rows for."""
+    most = getattr(text, "max_position_embeddings", None)
+    words = model.get_input_embeddings()
+    tables = [
+        module.num_embeddings for module in model.modules() if hasattr(module, "num_embeddings") and module is not words
+    ]
+    return int(most) if most and any(most <= rows <= most + 2 for rows in tables) else 0  # OPT's begins at row 2
 
 
 def read_vision(name: str) -> VisionTransformer:

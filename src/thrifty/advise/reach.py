@@ -8,7 +8,7 @@ from itertools import combinations
 
 from thrifty._common.ledger import LedgerDelta
 from thrifty.advise.facts import workload
-from thrifty.advise.job import Training
+from thrifty.advise.job import MOST, Training
 from thrifty.advise.offers import Offer, delta_of
 from thrifty.advise.training import account
 from thrifty.bench import registry
@@ -54,12 +54,13 @@ def _reach(job: Training, name: str, methods: Sequence[str]) -> Reach:
 def longest(job: Training, fits: Callable[[Training], bool]) -> int:
     """Return the largest sequence that fits (0: none)."""
     share = job.generated / job.length
-    return _largest(lambda n: fits(replace(job, length=n, generated=int(share * n))), job.length, 1 << 24)
+    most = job.model.positions or MOST["length"]
+    return _largest(lambda n: fits(replace(job, length=n, generated=int(share * n))), job.length, most)
 
 
 def widest(job: Training, fits: Callable[[Training], bool]) -> int:
     """Return the largest batch that fits (0: none)."""
-    return _largest(lambda n: fits(replace(job, batch=n)), job.batch, 1 << 16)
+    return _largest(lambda n: fits(replace(job, batch=n)), job.batch, MOST["batch"])
 
 
 def deepest(job: Training, fits: Callable[[Training], bool]) -> int:
@@ -74,6 +75,8 @@ def _largest(fits: Callable[[int], bool], start: int, ceiling: int) -> int:
     if fits(start):
         while high < ceiling and fits(high):
             low, high = high, 2 * high
+        if high >= ceiling and fits(ceiling):
+            return ceiling
     else:
         while high > 1 and not fits(high // 2):
             high //= 2

@@ -14,12 +14,15 @@ from thrifty._common.ledger import Resource, Task, Workload
 from thrifty.advise import hardware
 from thrifty.advise.account import Account, Part
 from thrifty.advise.advice import Advice
+from thrifty.advise.job import MOST
 from thrifty.advise.model import read_config, read_vision
 from thrifty.advise.offers import offers
 from thrifty.advise.reach import Reach
 from thrifty.advise.vision import advise_images
 from thrifty.inference.speculation import Hardware, MoEShape, roofline_model
 
+#: Tokens that are asked about at most; more would be arithmetic about nothing.
+LONG = 10**15
 #: Tokens by which embeddings of one vocabulary differ at most: they are padded to multiples of this.
 PADDING = 1024
 
@@ -64,7 +67,8 @@ def advise_serving(
         ('speculation', True)
     """
     for name, value in (("gpus", gpus), ("batch", batch), ("context", context), ("tokens", tokens)):
-        whole(name, value)
+        if whole(name, value) > MOST.get(name, LONG):
+            raise ValueError(f"{name}: expected at most {MOST.get(name, LONG)}, got {value}")
     whole("images", images, least=0)
     if not 0 <= alpha <= 1:
         raise ValueError(f"alpha: expected a chance between 0 and 1, got {alpha!r}")

@@ -29,7 +29,7 @@ _WIDTH = 44
 #: A bar shorter than this says nothing beside its name: it gets a line of its own.
 _SHORT = 16
 #: What stands for characters that a terminal does not have.
-_PLAIN = str.maketrans({"·": "*", "−": "-", "×": "x", "─": "-", "Σ": "sum ", "²": "^2", "³": "^3", "≥": ">=", "–": "-"})
+_PLAIN = str.maketrans({"·": "*", "−": "-", "×": "x", "─": "-", "Σ": "sum", "²": "^2", "³": "^3", "≥": ">=", "–": "-"})
 
 
 def to_json(advice: Advice) -> dict[str, Any]:

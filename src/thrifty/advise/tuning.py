@@ -10,10 +10,11 @@ from thrifty._common.checks import one_of, whole
 from thrifty.advise import hardware
 from thrifty.advise.advice import Advice
 from thrifty.advise.facts import workload
-from thrifty.advise.job import OBJECTIVES, OFFLOADED, SEQUENCES, Training
+from thrifty.advise.job import MOST, OBJECTIVES, OFFLOADED, SEQUENCES, Training
 from thrifty.advise.model import dtype_of, read_decoder
 from thrifty.advise.offers import offers, pairs
 from thrifty.advise.reach import reaches
+from thrifty.advise.remarks import remarks
 from thrifty.advise.training import account
 
 
@@ -42,7 +43,7 @@ def advise_training(model: str | Path | Any, **settings: Any) -> Advice:
     job = training_job(model, **settings)
     now = account(job)
     found = offers(workload(job, now), now)
-    return Advice(described(job), now, found, pairs(found, now), reaches(job, found))
+    return Advice(described(job), now, found, pairs(found, now), reaches(job, found), remarks(job))
 
 
 def training_job(
@@ -101,7 +102,8 @@ def training_job(
     one_of("objective", objective, OBJECTIVES)
     sizes = {"length": length, "batch": batch, "gpus": gpus, "context_parallel": context_parallel, "rank": rank}
     for name, value in sizes.items():
-        whole(name, value)
+        if whole(name, value) > MOST[name]:
+            raise ValueError(f"{name}: expected at most {MOST[name]}, got {value}")
     whole("lora_rank", lora_rank, least=0)
     away = frozenset(offload)
     for each in away:
@@ -116,6 +118,8 @@ def training_job(
     if lora_rank and set(kept.matrix) & {"mr", "nr"}:
         raise ValueError(f"optimizer: {kept.name} is for whole weights, and --lora trains adapters; use adamw")
     decoder = read_decoder(model)
+    if 0 < decoder.positions < length:
+        raise ValueError(f"length: expected at most the {decoder.positions} positions of {decoder.name}, got {length}")
     widest = max(max(shape) for shape in decoder.matrices)
     for name, value in (("lora_rank", lora_rank), ("rank", rank if set(kept.matrix) & {"mr", "nr"} else 0)):
         if value > widest:

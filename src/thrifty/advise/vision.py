@@ -34,7 +34,8 @@ def advise_images(model: VisionTransformer, place: Device, images: int, batch: i
     rate = place.flops["bfloat16"]
     parts = (
         Part("weights", Resource.WEIGHTS, weights, "2 bytes · parameters"),
-        Part("a block's working set", Resource.ACTIVATIONS, batch * held, f"2 bytes · batch · ({HELD}·N·hidden + pixels)"),
+        Part("a block's working set", Resource.ACTIVATIONS, batch * held,
+             f"2 bytes · batch · ({HELD}·N·hidden + 3·size²)"),
         Part("blocks", Resource.FLOPS, blocks, "2 · images · layers · (12·N·hidden² + 2·N²·hidden)"),
     )  # fmt: skip
     seconds = {

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from thrifty._common.ledger import Entry, LedgerDelta, Resource, Task, Workload
 from thrifty.inference.token_reduction.config import published_layers
 
@@ -17,10 +19,11 @@ def predict(workload: Workload) -> LedgerDelta:
 
     Args:
         workload: A vision task with ``images`` (how many pass through) and optionally ``image_size`` (224), ``patch``
-            (16), ``hidden`` (384), ``layers`` (12), ``keep`` (0.7) and ``passes`` (1; 3 for training).
+            (16), ``hidden`` (384), ``layers`` (12), ``keep`` (0.7) and ``passes`` (1; 3 for training), and
+            ``traffic_seconds`` (0: in which what blocks write and read goes to and from memory).
 
     Returns:
-        FLOPs, as a change (two a multiply-accumulate).
+        FLOPs (two a multiply-accumulate) and seconds of traffic, as changes.
 
     Raises:
         ValueError: ``images`` is missing, a fact is not a number, or ``keep`` is not in (0, 1].
@@ -41,15 +44,26 @@ def predict(workload: Workload) -> LedgerDelta:
     if patches < FEW_PATCHES:
         return LedgerDelta.not_applicable(f"{patches} patches are few: below {FEW_PATCHES} accuracy falls by points")
     full, reduced = _macs(patches, width, depth, 1.0), _macs(patches, width, depth, keep)
-    return LedgerDelta(
-        entries=(
+    entries = [
+        Entry(
+            Resource.FLOPS,
+            2 * passes * images * (reduced - full),
+            "2 · passes · images · Σ over layers (12·N·hidden² + 2·N²·hidden), N falling at layers/3, 7/12 and 5/6",
+            "shapes (arXiv 2511.21477, section 4), confirmed by counting: macs-exact",
+        )
+    ]
+    if traffic := workload.number("traffic_seconds", 0):
+        left = sum(map(sum, _tokens(patches, depth, keep))) / sum(map(sum, _tokens(patches, depth, 1.0)))
+        entries.append(
             Entry(
-                Resource.FLOPS,
-                2 * passes * images * (reduced - full),
-                "2 · passes · images · Σ over layers (12·N·hidden² + 2·N²·hidden), N falling at layers/3, 7/12 and 5/6",
-                "shapes (arXiv 2511.21477, section 4), confirmed by counting: macs-exact",
-            ),
-        ),
+                Resource.SECONDS,
+                traffic * (left - 1),
+                "seconds of blocks' traffic · (tokens left over all layers − 1)",
+                "all that blocks write is a multiple of their tokens",
+            )
+        )
+    return LedgerDelta(
+        entries=tuple(entries),
         preconditions=("a plain vision transformer with at least 196 patches; time falls about as its MACs do",),
         code=f"reduce_tokens(model, FreqReduceConfig(keep={keep:g}))",
         price=(
@@ -61,11 +75,18 @@ def predict(workload: Workload) -> LedgerDelta:
 
 def _macs(patches: int, width: float, depth: float, keep: float) -> float:
     """Return the MACs of the blocks at the default schedule, MLPs of reducing blocks on the shorter sequence."""
+    return sum(
+        4 * before * width**2 + 2 * before**2 * width + 8 * after * width**2
+        for before, after in _tokens(patches, depth, keep)
+    )
+
+
+def _tokens(patches: int, depth: float, keep: float) -> Iterator[tuple[int, int]]:
+    """Yield the tokens of each block before and after its reduction, the class token included."""
     at = dict(zip(published_layers(int(depth)), (4, 1, 1), strict=True))
-    live, extra, total = patches, 0, 0.0
+    live, extra = patches, 0
     for layer in range(1, int(depth) + 1):
         before = 1 + live + extra
         if layer in at and keep < 1:
             live, extra = max(1, -int(-(keep * live) // 1)), at[layer]
-        total += 4 * before * width**2 + 2 * before**2 * width + 8 * (1 + live + extra) * width**2
-    return total
+        yield before, 1 + live + extra
