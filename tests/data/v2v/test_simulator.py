@@ -5,7 +5,16 @@ import pytest
 import torch
 from scipy import special
 
-from thrifty.data.v2v import EventCamera, EventCameraSampler, VideoToVoxel, log_table, noise, normalized, sensor
+from thrifty.data.v2v import (
+    EventCamera,
+    EventCameraSampler,
+    VideoToVoxel,
+    kernels,
+    log_table,
+    noise,
+    normalized,
+    sensor,
+)
 from thrifty.data.v2v.rivals import reference_counts, walk_events
 
 NOISY = EventCamera(0.3, 0.4, noise_std=0.1, hot_fraction=0.01, hot_std=5.0)
@@ -358,3 +367,21 @@ def test_the_gpu_gives_the_bits_of_the_cpu():
     frames = video(2, 11, 64, 64)
     here, there = VideoToVoxel(camera=NOISY), VideoToVoxel(camera=NOISY).cuda()
     assert torch.equal(here(frames, generator()), there(frames.cuda(), generator()).cpu())
+
+
+def test_rounding_never_leaves_a_whole_threshold():
+    """Just below a multiple, the product n c may be rounded down, and the rest be a threshold or more."""
+    thresholds = np.float32([0.05, 0.05941763, 0.1, 1.1, 2.739139])
+    for c in thresholds:
+        multiples = np.arange(1, 20_000, dtype=np.float32) * c
+        below = np.concatenate(
+            [np.nextafter(multiples, np.float32(0)), multiples, np.nextafter(multiples, np.float32(1e9))]
+        )
+        for sign in (1, -1):
+            v, count = sign * below, np.empty(len(below), np.float32)
+            plain = np.abs(below - np.trunc(below / c) * c)
+            kernels.fire(v, c, c, count)
+            assert (np.abs(v) < c).all()
+            assert np.abs(count.astype(np.float64) * np.float64(c) + v - sign * below.astype(np.float64)).max() < 2e-3
+            if c in thresholds[[1, 4]]:
+                assert (plain >= c).any(), "otherwise nothing is tested"
