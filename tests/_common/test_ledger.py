@@ -77,14 +77,8 @@ def test_what_makes_different_things_of_one_part_does_not_go_together():
 
 @pytest.mark.parametrize("method", [each for each in registry.METHODS if each.tasks], ids=lambda each: each.name)
 def test_the_registry_says_what_each_method_is_for(method):
-    """A predictor declines every other task; one of its own it takes, or misses facts of it."""
+    """A predictor declines every other task, so that it need not be asked."""
     predict = import_module(f"{method.package}.cost").predict
-
-    def declines(task):
-        try:
-            return not predict(Workload(task, {})).applies
-        except ValueError:
-            return False
-
-    assert all(declines(task) for task in Task if task not in method.tasks)
-    assert not all(declines(task) for task in method.tasks)
+    for task in Task:
+        if task not in method.tasks:
+            assert not predict(Workload(task, {})).applies, task
