@@ -17,7 +17,7 @@ from thrifty.training.amorlip.evidence.tuning import RATES
 
 #: Steps of a run, by the batch.
 STEPS = {32: 800, 8: 1200}
-QUICK_STEPS, ABLATION_STEPS = 240, 400
+QUICK_STEPS, ABLATION_STEPS = 160, 400
 
 Runs = dict[str, list[dict[str, Any]]]
 
