@@ -64,6 +64,9 @@ def test_the_window_is_an_argument():
     assert events_to_voxel(events, SIZE, t_range=(200, 300)).sum() == 0
     inside = events[(events["t"] >= 20) & (events["t"] < 60)]
     assert (events_to_voxel(events, SIZE, t_range=(20, 60)) == by_hand(inside, 5, "discrete", 20, 60)).all()
+    edges = {"x": [0, 1, 2], "y": [0, 0, 0], "t": [20, 59, 60], "p": [1, 1, 1]}
+    assert events_to_voxel(edges, SIZE, t_range=(20, 60)).sum(0)[0, :3].tolist() == [1, 1, 0], "the end is outside"
+    assert events_to_voxel(edges, SIZE, t_range="events").sum() == 3, "the last event is inside"
     last = events_to_voxel(events, SIZE, 2, "interpolated", "events")
     assert np.abs(last).sum() > 0
     assert (events_to_voxel(events, SIZE) == events_to_voxel(events, SIZE, t_range="events")).all()

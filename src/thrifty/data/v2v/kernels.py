@@ -14,7 +14,7 @@ import torch
 from numba import njit, types
 from numba.extending import overload
 
-from thrifty.data.v2v.noise import bits
+from thrifty.data.v2v.noise import GOLDEN, M1, M2
 
 #: Pixels of a tile: potential, last logarithm, counts and frame are 26 KB, and stay in the first cache.
 TILE = 2048
@@ -39,6 +39,18 @@ def _logarithm(table, value):  # type: ignore[no-untyped-def]
     if isinstance(value, types.Integer):
         return lambda table, value: table[value]
     return lambda table, value: value
+
+
+@njit(inline="always")
+def bits(pixel, key0, key1):  # type: ignore[no-untyped-def]
+    """Return a pixel's 32 random bits; the same as ``noise.torch_bits``."""
+    x = np.uint32(np.uint32(pixel) * np.uint32(GOLDEN) + key0)
+    x ^= x >> np.uint32(16)
+    x = np.uint32(x * np.uint32(M1))
+    x ^= key1
+    x ^= x >> np.uint32(15)
+    x = np.uint32(x * np.uint32(M2))
+    return x ^ (x >> np.uint32(15))
 
 
 @njit(**FAST)

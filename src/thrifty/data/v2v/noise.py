@@ -12,7 +12,6 @@ from functools import cache
 import numpy as np
 import torch
 from jaxtyping import Float, Int
-from numba import njit
 from numpy.typing import NDArray
 from scipy import special
 from torch import Tensor
@@ -47,18 +46,6 @@ def _splitmix(x: int) -> int:
     x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & _MASK64
     x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & _MASK64
     return x ^ (x >> 31)
-
-
-@njit(inline="always")
-def bits(pixel, key0, key1):  # type: ignore[no-untyped-def]
-    """Return a pixel's 32 random bits (in numba)."""
-    x = np.uint32(np.uint32(pixel) * np.uint32(GOLDEN) + key0)
-    x ^= x >> np.uint32(16)
-    x = np.uint32(x * np.uint32(M1))
-    x ^= key1
-    x ^= x >> np.uint32(15)
-    x = np.uint32(x * np.uint32(M2))
-    return x ^ (x >> np.uint32(15))
 
 
 def torch_bits(keys: Int[Tensor, "n 2"], pixels: int) -> Int[Tensor, "n pixels"]:
