@@ -67,16 +67,17 @@ def look_up(
     )
 
 
-def number(name: str, entry: Mapping[str, Any], field: str, least: float = 1e-9) -> float:
+def number(name: str, entry: Mapping[str, Any], field: str, least: float = 1e-9, most: float = math.inf) -> float:
     """Return a number of an entry.
 
     Raises:
-        ValueError: It is missing, no number, or below ``least``.
+        ValueError: It is missing, no number, below ``least`` or above ``most``.
     """
     value = entry.get(field)
     good = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    if value is None or not good or value < least:
-        raise ValueError(f"{name}: expected the number {field!r}, got {value!r}")
+    if value is None or not good or not least <= value <= most:
+        bound = "" if math.isinf(most) else f", at most {most:g}"
+        raise ValueError(f"{name}: expected the number {field!r}{bound}, got {value!r}")
     return float(value)
 
 

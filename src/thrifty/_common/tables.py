@@ -38,7 +38,17 @@ def read_table(path: str | os.PathLike[str]) -> Columns:
         if not table.num_rows:
             raise ValueError(f"{path}: expected rows, got none")
         return {name: typed(column.to_pylist()) for name, column in zip(table.column_names, table.columns, strict=True)}
-    with path.open(newline="", encoding="utf-8-sig") as file:
+    names, rows = read_cells(path)
+    return {name: typed(cells) for name, cells in zip(names, zip(*rows, strict=True), strict=True)}
+
+
+def read_cells(path: str | os.PathLike[str]) -> tuple[list[str], list[list[str]]]:
+    """Read a CSV file as it is written: the names in its first line, and the text of every cell, row by row.
+
+    Raises:
+        ValueError: There is no header or no row, a name stands twice, or a row is shorter or longer than the header.
+    """
+    with Path(path).open(newline="", encoding="utf-8-sig") as file:
         lines = csv.reader(file)
         names = [name.strip() for name in next(lines, [])]
         rows = [[cell.strip() for cell in row] for row in lines if row]
@@ -49,7 +59,7 @@ def read_table(path: str | os.PathLike[str]) -> Columns:
     for number, row in enumerate(rows, start=2):
         if len(row) != len(names):
             raise ValueError(f"{path}, row {number}: expected {len(names)} cells as in the header, got {len(row)}")
-    return {name: typed(cells) for name, cells in zip(names, zip(*rows, strict=True), strict=True)}
+    return names, rows
 
 
 def one_hot(columns: Mapping[str, NDArray]) -> tuple[Float[np.ndarray, "n d"], tuple[str, ...]]:

@@ -1,6 +1,7 @@
 """Fits: known coefficients come back, the paper's protocol, warnings, what is refused."""
 
-from dataclasses import replace
+import csv
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ from thrifty.inference.speculation.acceptance import Acceptance
 from thrifty.inference.speculation.fit import fit_speculation_model
 from thrifty.inference.speculation.hardware import Hardware
 from thrifty.inference.speculation.model import TIMES, SpeculationModel
-from thrifty.inference.speculation.rows import Row, append_row, read_rows, stride_sample, to_csv
+from thrifty.inference.speculation.rows import NAMES, Row, append_row, read_rows, stride_sample
 from thrifty.inference.speculation.shapes import MoEShape
 from thrifty.inference.speculation.study import selection_study, speedup_errors
 
@@ -226,8 +227,11 @@ def test_times_that_the_hardware_cannot_reach_name_the_bound():
 
 
 def test_rows_are_read_written_and_checked(tmp_path):
-    rows = rows_of(TRUE, top_k=(4,), batches=[1, 2])
-    (tmp_path / "rows.csv").write_text(to_csv(rows))
+    rows = [replace(row, hardware="cpu, bf16") for row in rows_of(TRUE, top_k=(4,), batches=[1, 2])]
+    with (tmp_path / "rows.csv").open("w", newline="") as file:
+        table = csv.DictWriter(file, NAMES)
+        table.writeheader()
+        table.writerows(asdict(row) for row in rows)
     assert read_rows(tmp_path / "rows.csv") == rows
     for row in rows:
         append_row(tmp_path / "rows.jsonl", row)
@@ -241,6 +245,7 @@ def test_rows_are_read_written_and_checked(tmp_path):
         ("batch_size,gamma,sigma\n1,4,0.1\n", "sigma"),
         ("batch_size,t_ar_ms\n0,1\n", "batch_size"),
         ("batch_size,num_experts,top_k\n1,4,8\n", "top_k"),
+        ("batch_size,speedup\n1,\n2,nan\n", "row 2: speedup: expected a number"),
     ):
         (tmp_path / "bad.csv").write_text(text)
         with pytest.raises(ValueError, match=message):

@@ -158,6 +158,10 @@ def test_hardware_by_name_file_and_measurement(tmp_path):
     path.write_text(json.dumps({"tflops": 100}))
     with pytest.raises(ValueError, match="tb_per_s"):
         Hardware.from_name(str(path))
+    for field, value in (("tflops", 312e12), ("tb_per_s", 2039), ("tflops", 0)):  # FLOP/s, GB/s
+        path.write_text(json.dumps({"tflops": 312, "tb_per_s": 2.039} | {field: value}))
+        with pytest.raises(ValueError, match=f"mine: expected the number '{field}', at most"):
+            Hardware.from_name(str(path))
     with pytest.raises(ValueError, match="expected one of .*, or a JSON file"):
         Hardware.from_name("abacus")
     with pytest.raises(ValueError, match="count"):

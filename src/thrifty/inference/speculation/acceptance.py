@@ -28,10 +28,16 @@ class Acceptance:
         survival: p_1, p_2, ... as known; beyond them it falls by ``last`` at each position.
         last: The chance of acceptance at positions further out, given all before.
 
+    Raises:
+        ValueError: Something is no probability.
+
     Example:
         >>> draft = Acceptance.from_rate(0.8)
         >>> float(draft.expected_tokens(4).round(4)), float(draft.sigma(4).round(5))
         (3.3616, 0.67232)
+
+    Source:
+        Huang et al., "MoESD", NeurIPS 2025, arXiv 2505.19645, equation 5 (σ and α).
     """
 
     survival: tuple[float, ...]
@@ -161,7 +167,19 @@ class Acceptance:
 def sigma_of_alpha(alpha: ArrayLike, gamma: int) -> Floats:
     """Return σ = Σ_{i≤γ} α^i / (γ + 1), by the sum, which unlike the quotient is exact near α = 1.
 
-    Source: arXiv 2505.19645, equation 5.
+    Args:
+        alpha: Chance that a draft token is accepted, in [0, 1].
+        gamma: Draft tokens of a round.
+
+    Returns:
+        Tokens of a round over the most that it could give, in [1/(γ+1), 1], of the shape of ``alpha``.
+
+    Example:
+        >>> sigma_of_alpha([0.8, 1.0], 4).round(5).tolist()
+        [0.67232, 1.0]
+
+    Source:
+        Huang et al., "MoESD", NeurIPS 2025, arXiv 2505.19645, equation 5.
     """
     powers = np.power.outer(np.asarray(alpha, float), np.arange(gamma + 1))
     return np.asarray(powers.sum(-1) / (gamma + 1))
@@ -176,6 +194,14 @@ def estimate_alpha(accepted: ArrayLike, gamma: int) -> float:
 
     Raises:
         ValueError: There is no round, or a number outside of [0, gamma].
+
+    Example:
+        >>> estimate_alpha([4, 2, 0, 4], gamma=4)  # ten accepted, two rejections
+        0.8333333333333334
+
+    Source:
+        Huang et al., "MoESD", NeurIPS 2025, arXiv 2505.19645, equation 5: its geometric
+        distribution, cut off at γ.
     """
     counts = np.asarray(accepted)
     if counts.size == 0 or counts.min() < 0 or counts.max() > gamma:

@@ -8,6 +8,7 @@ N(t) = E (1 − (1 − K/E)^t) experts of a layer in expectation, whatever the d
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -45,7 +46,8 @@ def expected_active_experts(
         >>> expected_active_experts([1, 8, 32], 64, 8).round(2).tolist()
         [8.0, 42.01, 63.11]
 
-    Source: arXiv 2505.19645, equation 8.
+    Source:
+        Huang et al., "MoESD", NeurIPS 2025, arXiv 2505.19645, equation 8.
     """
     t, k = np.asarray(tokens, float), np.asarray(top_k, float)
     check_experts(num_experts, k)
@@ -88,7 +90,8 @@ def tokens_per_expert(tokens: ArrayLike, num_experts: int, top_k: ArrayLike) -> 
         >>> tokens_per_expert([1, 64], 64, 8).round(4).tolist()
         [1.0, 8.0016]
 
-    Source: arXiv 2505.19645, equation 10.
+    Source:
+        Huang et al., "MoESD", NeurIPS 2025, arXiv 2505.19645, equation 10.
     """
     t, k = np.asarray(tokens, float), np.asarray(top_k, float)
     check_experts(num_experts, k)
@@ -115,7 +118,8 @@ def full_activation_tokens(num_experts: int, top_k: int, threshold: float = 0.95
         >>> full_activation_tokens(64, 8)
         23
 
-    Source: arXiv 2505.19645, equation 9.
+    Source:
+        Huang et al., "MoESD", NeurIPS 2025, arXiv 2505.19645, equation 9.
     """
     check_experts(num_experts, top_k)
     if not 0 < threshold < 1:
@@ -123,6 +127,21 @@ def full_activation_tokens(num_experts: int, top_k: int, threshold: float = 0.95
     if top_k == num_experts:
         return 1
     return max(1, math.ceil(math.log1p(-threshold) / math.log1p(-top_k / num_experts)))
+
+
+def experts_of_block(tokens: ArrayLike, block_experts: Sequence[float], num_experts: int) -> Floats:
+    """Return the distinct experts that so many consecutive tokens of one request wake.
+
+    Args:
+        tokens: Of the request.
+        block_experts: What 1, 2, ... tokens were seen to wake; each further one wakes as many more as the last of them.
+        num_experts: E, and no more than that.
+    """
+    seen = np.array([0.0, *block_experts])
+    widths = np.asarray(tokens, float)
+    beyond = np.maximum(widths - len(block_experts), 0.0)
+    awake = np.interp(widths, np.arange(len(seen)), seen) + beyond * (seen[-1] - seen[-2])
+    return np.asarray(np.minimum(awake, num_experts))
 
 
 def check_experts(num_experts: float, top_k: ArrayLike) -> None:

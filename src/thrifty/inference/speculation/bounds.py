@@ -8,6 +8,7 @@ import numpy as np
 
 from thrifty.inference.speculation.activation import Floats, expected_active_experts
 from thrifty.inference.speculation.hardware import Hardware
+from thrifty.inference.speculation.model import TIMES
 from thrifty.inference.speculation.shapes import MoEShape
 
 Bounds = dict[str, tuple[float, float]]
@@ -34,8 +35,9 @@ def physical_bounds(
     Returns:
         Name to (lower, upper); slopes, over tokens as over contexts, are bounded by 0 alone.
 
-    Source: arXiv 2505.19645, appendix C, with every always-read weight in the dense part (the paper's "non-FFN" gives a
-    cap below the true floor where shared experts are large).
+    Source:
+        Huang et al., "MoESD", NeurIPS 2025, arXiv 2505.19645, appendix C, with every always-read weight in the dense
+        part (the paper's "non-FFN" gives a cap below the true floor where shared experts are large).
     """
     a_millisecond = hardware.bandwidth / 1e3
     dense = target.dense_bytes / (a_millisecond * hardware.count)
@@ -59,11 +61,7 @@ def physical_bounds(
 
 def free_bounds() -> Bounds:
     """Return the bounds that hold on any machine: nothing takes less than no time."""
-    names = (
-        "bias", "dense_slope", "expert_load", "expert_slope", "draft_bias", "draft_slope", "reject_bias",
-        "reject_slope", "kv_target", "kv_draft",
-    )  # fmt: skip
-    return dict.fromkeys(names, (0.0, np.inf))
+    return dict.fromkeys((*TIMES, "kv_target", "kv_draft"), (0.0, np.inf))
 
 
 def check_feasible(bounds: Mapping[str, tuple[float, float]], tokens: Floats, times: Floats, shape: MoEShape) -> None:

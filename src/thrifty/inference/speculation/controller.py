@@ -43,6 +43,10 @@ class GammaController:
         ...     controller.observe(16, controller.gamma(16), (16, 0, 0, 0, 0)[: controller.gamma(16) + 1])
         >>> first, controller.gamma(16)
         (4, 0)
+
+    Source:
+        Liu et al., "Optimizing Speculative Decoding for Serving Large Language Models Using Goodput", arXiv 2406.14066;
+        the probes and the switching are ours.
     """
 
     def __init__(
@@ -96,6 +100,9 @@ class GammaController:
             accepted: How many rows accepted exactly 0, 1, ... γ.
             verify_ms: The target's pass.
             draft_ms: All draft steps.
+
+        Raises:
+            ValueError: ``accepted`` holds another number of counts.
         """
         if len(accepted) != gamma + 1:
             raise ValueError(f"accepted: expected {gamma + 1} counts for gamma={gamma}, got {len(accepted)}")

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 
+from thrifty._common.checks import one_of
 from thrifty.inference.speculation.acceptance import Acceptance
 from thrifty.inference.speculation.activation import Floats
 from thrifty.inference.speculation.bounds import Bounds, check_feasible, free_bounds, physical_bounds
@@ -26,7 +27,7 @@ Objective = Literal["auto", "time", "speedup"]
 class FitResult:
     """A fitted model and how far to trust it.
 
-    Args:
+    Attributes:
         model: The cost model.
         objective: ``"time"`` (relative errors of times) or ``"speedup"`` (the paper's).
         rmse: Root mean squared residual, in the objective's unit.
@@ -37,6 +38,16 @@ class FitResult:
         condition: Ratio of the largest to the smallest singular value of the scaled Jacobian; infinite for speed-ups
             alone, which settle coefficients only up to a common factor.
         warnings: What the reader should know.
+
+    Example:
+        >>> true = SpeculationModel(1, 1, 20.0, 1.05, 2.0, 0.05, 0.0, 0.0, 0.4, 0.01, 0.05, 0.001)
+        >>> rows = [Row(b, t_ar_ms=float(true.target_time(b))) for b in (1, 2, 4, 8, 16, 32, 64, 128)]
+        >>> found = fit_speculation_model(rows, objective="time")
+        >>> found.objective, found.rmse < 1e-3, found.warnings[-1]
+        ('time', True, 'no draft step was timed: drafts cost nothing in this model')
+
+    Source:
+        Huang et al., "MoESD", NeurIPS 2025, arXiv 2505.19645, section 4.3.
     """
 
     model: SpeculationModel
@@ -147,15 +158,16 @@ def fit_speculation_model(
         >>> round(found.expert_load, 3)
         0.3
 
-    Source: arXiv 2505.19645, Algorithm 1 and appendix C; the objective of times is ours.
+    Source:
+        Huang et al., "MoESD", NeurIPS 2025, arXiv 2505.19645, Algorithm 1 and appendix C; the objective of
+        times is ours.
     """
+    one_of("objective", objective, get_args(Objective))
     warnings = _check(rows)
     if target is not None and target.num_experts != rows[0].num_experts:
         raise ValueError(f"target: it has {target.num_experts} experts, the rows {rows[0].num_experts}")
     verified = sum(row.t_verify_ms is not None for row in rows)
     chosen = objective if objective != "auto" else "time" if verified >= 4 else "speedup"
-    if chosen not in ("time", "speedup"):
-        raise ValueError(f"objective: expected 'auto', 'time' or 'speedup', got {objective!r}")
     limits = free_bounds()
     if target is not None and hardware is not None:
         largest = max((row.t_reject_ms for row in rows if row.t_reject_ms is not None), default=None)

@@ -9,6 +9,9 @@ from dataclasses import dataclass, replace
 from thrifty._common.extras import require
 from thrifty._common.profiles import devices, look_up, number
 
+#: What a file may say of one device: more is FLOP/s for TFLOP/s, or GB/s for TB/s.
+MOST = {"tflops": 1e5, "tb_per_s": 100.0}
+
 
 @dataclass(frozen=True)
 class Hardware:
@@ -54,10 +57,10 @@ class Hardware:
             count: Devices over which the target is split.
 
         Raises:
-            ValueError: The name is not in the table, or the file lacks a field.
+            ValueError: The name is not in the table, or the file lacks a field or says more than any device does.
         """
         found, entry = look_up("hardware", name, devices(), also=" (or measure with Hardware.calibrate())")
-        flops, bandwidth = (1e12 * number(found, entry, field) for field in ("tflops", "tb_per_s"))
+        flops, bandwidth = (1e12 * number(found, entry, field, most=most) for field, most in MOST.items())
         return cls(found, flops, bandwidth, count)
 
     @classmethod

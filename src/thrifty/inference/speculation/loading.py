@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from thrifty._common import checks
+from thrifty._common.checks import one_of
 from thrifty._common.extras import require
+from thrifty._common.runs import PRECISIONS
 from thrifty._common.texts import documents
 from thrifty.inference.speculation.shapes import read_config
 
@@ -25,7 +26,7 @@ def load_model(source: str, precision: str, device: str, *, random: bool, name: 
         ValueError: There is no such folder, or transformers has no class for the config.
     """
     torch, transformers = require("torch", extra="llm"), require("transformers", extra="llm")
-    checks.one_of("precision", precision, ("fp32", "bf16"))
+    one_of("precision", precision, PRECISIONS)
     kind = torch.float32 if precision == "fp32" else torch.bfloat16
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"

@@ -45,6 +45,18 @@ def measure_generation(
 
     Returns:
         Draft length to the statistics of every repeat.
+
+    Example:
+        >>> from transformers import LlamaConfig, LlamaForCausalLM
+        >>> small = {"vocab_size": 32, "hidden_size": 16, "intermediate_size": 32, "num_attention_heads": 2}
+        >>> target, draft = (LlamaForCausalLM(LlamaConfig(num_hidden_layers=n, **small)).eval() for n in (2, 1))
+        >>> found = measure_generation(target, draft, torch.ones(2, 3, dtype=int), [0, 2], new_tokens=4)
+        >>> {gamma: stats[0].tokens for gamma, stats in found.items()}
+        {0: 8, 2: 8}
+
+    Source:
+        Huang et al., "MoESD", NeurIPS 2025, arXiv 2505.19645, section 4: T_AR and T_SD, whose ratio is the
+        speed-up.
     """
     settings = {"do_sample": False, "eos_token_id": None, "pad_token_id": 0, "max_new_tokens": new_tokens} | generating
     found: dict[int, list[SpeculativeStats]] = {gamma: [] for gamma in gammas}
@@ -88,8 +100,29 @@ def generation_row(
 ) -> Row:
     """Return a measurement of whole generations: σ, speed-up, and the times of a round's parts.
 
+    Args:
+        model: The target.
+        stats: Generations with ``gamma`` draft tokens.
+        plain: Generations without.
+        batch: Requests of each.
+        gamma: Draft length.
+
+    Returns:
+        The row, of rounds in which all requests took part.
+
     Raises:
         ValueError: Nothing is drafted, or in no round did all requests take part.
+
+    Example:
+        >>> from transformers import LlamaConfig, LlamaForCausalLM
+        >>> small = {"vocab_size": 32, "hidden_size": 16, "intermediate_size": 32, "num_attention_heads": 2}
+        >>> model = LlamaForCausalLM(LlamaConfig(num_hidden_layers=1, **small)).eval()
+        >>> found = measure_generation(model, model, torch.ones(2, 3, dtype=int), [0, 2], new_tokens=8)
+        >>> generation_row(model, found[2], found[0], batch=2, gamma=2).sigma  # its own draft is always right
+        1.0
+
+    Source:
+        Huang et al., "MoESD", NeurIPS 2025, arXiv 2505.19645, equations 2 to 5.
     """
     if gamma < 1:
         raise ValueError(f"gamma: expected a draft length of at least 1, got {gamma}")
@@ -138,6 +171,17 @@ def profile_generation(
 
     Raises:
         ValueError: A size is below 1, or the text is too short.
+
+    Example:
+        >>> from transformers import LlamaConfig, LlamaForCausalLM
+        >>> small = {"vocab_size": 32, "hidden_size": 16, "intermediate_size": 32, "num_attention_heads": 2}
+        >>> model = LlamaForCausalLM(LlamaConfig(num_hidden_layers=1, **small)).eval()
+        >>> (row,) = profile_generation(model, model, [2], [2], context=3, new_tokens=8)
+        >>> row.batch_size, row.gamma, row.sigma, row.context
+        (2, 2, 1.0, 3)
+
+    Source:
+        Huang et al., "MoESD", NeurIPS 2025, arXiv 2505.19645, equations 2 to 5.
     """
     if min([*batch_sizes, *gammas, context, repeats]) < 1:
         raise ValueError("batch_sizes, gammas, context and repeats: expected at least 1")

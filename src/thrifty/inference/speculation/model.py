@@ -20,13 +20,19 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from thrifty._common.checks import one_of
 from thrifty.inference.speculation.acceptance import Acceptance
-from thrifty.inference.speculation.activation import Floats, check_experts, expected_active_experts
+from thrifty.inference.speculation.activation import (
+    Floats,
+    check_experts,
+    expected_active_experts,
+    experts_of_block,
+)
 from thrifty.inference.speculation.modelfile import read_model, write_model
 from thrifty.inference.speculation.roofline import roofline_scale, scaled_roofline
 
@@ -82,6 +88,9 @@ class SpeculationModel:
         ... )
         >>> float(model.speedup(16, 4, Acceptance.from_sigma(0.9, 4)).round(4))
         3.5717
+
+    Source:
+        Huang et al., "MoESD", NeurIPS 2025, arXiv 2505.19645, equations 2 to 11 and Algorithm 1.
     """
 
     num_experts: int
@@ -111,8 +120,7 @@ class SpeculationModel:
     def __post_init__(self) -> None:
         check_experts(self.num_experts, self.top_k)
         check_experts(self.draft_experts, self.draft_top_k)
-        if self.verify_width not in ("gamma+1", "gamma"):
-            raise ValueError(f"verify_width: expected 'gamma+1' or 'gamma', got {self.verify_width!r}")
+        one_of("verify_width", self.verify_width, get_args(VerifyWidth))
         for name in (*TIMES, *_MORE_TIMES):
             if not (math.isfinite(getattr(self, name)) and getattr(self, name) >= 0):
                 raise ValueError(f"{name}: expected milliseconds of at least 0, got {getattr(self, name)}")
@@ -153,11 +161,7 @@ class SpeculationModel:
         """Return the experts of a layer that a pass over ``batch`` requests of ``tokens`` tokens wakes."""
         k = self.top_k if top_k is None else top_k
         if self.block_experts is not None and top_k is None:
-            known = np.array([0.0, *self.block_experts])
-            widths = np.asarray(tokens, float)
-            awake = np.interp(widths, np.arange(len(known)), known)
-            beyond = np.maximum(widths - len(known) + 1, 0.0)  # each further token wakes as many as the last known
-            awake = np.minimum(awake + beyond * (known[-1] - known[-2]), self.num_experts)
+            awake = experts_of_block(tokens, self.block_experts, self.num_experts)
             return expected_active_experts(batch, self.num_experts, k, block_experts=awake)
         return expected_active_experts(np.multiply(batch, tokens), self.num_experts, k)
 
@@ -180,7 +184,11 @@ class SpeculationModel:
     def target_parts(
         self, batch: ArrayLike, tokens: ArrayLike = 1, *, top_k: ArrayLike | None = None, context: float = 0.0
     ) -> dict[str, Floats]:
-        """Return ms of one forward pass of the target by cause, which add up to :meth:`target_time`."""
+        """Return ms of one forward pass of the target by cause, which add up to :meth:`target_time`.
+
+        Raises:
+            ValueError: A batch is below 1, there are no tokens, or the context is negative.
+        """
         b = _batches(batch)
         if not np.all(np.asarray(tokens) > 0) or context < 0:
             raise ValueError(f"tokens and context: expected more than 0 and at least 0, got {tokens!r} and {context!r}")
@@ -212,7 +220,11 @@ class SpeculationModel:
         return np.asarray(self.reject_bias + self.reject_slope * _batches(batch))
 
     def width(self, gamma: ArrayLike) -> Floats:
-        """Return the tokens of a request in a verification of ``gamma`` drafts (1 where nothing is drafted)."""
+        """Return the tokens of a request in a verification of ``gamma`` drafts (1 where nothing is drafted).
+
+        Raises:
+            ValueError: A draft length is negative.
+        """
         lengths = np.asarray(gamma, float)
         if np.any(lengths < 0):
             raise ValueError(f"gamma: expected draft lengths of at least 0, got {gamma!r}")
@@ -237,7 +249,8 @@ class SpeculationModel:
 
         ``tokens`` counts what one request verifies: γ + 1 in every engine, γ in the paper's figures.
 
-        Source: arXiv 2505.19645, section 3.1.
+        Source:
+            Huang et al., "MoESD", NeurIPS 2025, arXiv 2505.19645, section 3.1.
         """
         plain = self.target_time(batch, 1, top_k=top_k, context=context)
         return np.asarray(plain / self.target_time(batch, tokens, top_k=top_k, context=context))
@@ -264,9 +277,11 @@ class SpeculationModel:
             The ratio of times a token.
 
         Raises:
+            TypeError: ``acceptance`` is a bare number: α, σ and the engines' rate are three things.
             ValueError: A batch is below 1, or a draft length negative.
 
-        Source: arXiv 2505.19645, equation 4.
+        Source:
+            Huang et al., "MoESD", NeurIPS 2025, arXiv 2505.19645, equation 4.
         """
         if not isinstance(acceptance, Acceptance):
             raise TypeError(f"acceptance: expected an Acceptance (from_rate, from_sigma, ...), got {acceptance!r}")
@@ -309,7 +324,11 @@ class SpeculationModel:
         return replace(self, **{name: getattr(self, name) * factor for name in (*TIMES, *_MORE_TIMES)})
 
     def expert_parallel(self, degree: int) -> SpeculationModel:
-        """Return the model with its experts spread over so many devices, which load them at once (k₂ / degree)."""
+        """Return the model with its experts spread over so many devices, which load them at once (k₂ / degree).
+
+        Raises:
+            ValueError: ``degree`` is below 1.
+        """
         if degree < 1:
             raise ValueError(f"degree: expected at least 1, got {degree}")
         return replace(self, expert_load=self.expert_load / degree)

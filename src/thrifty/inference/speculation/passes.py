@@ -203,6 +203,17 @@ def profile_target(
 
     Raises:
         ValueError: A size is below 1, the text is too short, or the model cannot be rolled back.
+
+    Example:
+        >>> from transformers import LlamaConfig, LlamaForCausalLM
+        >>> small = {"vocab_size": 32, "hidden_size": 16, "intermediate_size": 32, "num_attention_heads": 2}
+        >>> model = LlamaForCausalLM(LlamaConfig(num_hidden_layers=1, **small)).eval()
+        >>> rows = profile_target(model, [16], [1, 3], context=2, repeats=1)
+        >>> [(row.batch_size, row.verify_tokens) for row in rows]
+        [(16, 1), (16, 3)]
+
+    Source:
+        Huang et al., "MoESD", NeurIPS 2025, arXiv 2505.19645, section 3.1: T_T(B, 1), T_T(B, γ), T_D and T_rej.
     """
     if repeats < 1:
         raise ValueError(f"repeats: expected at least 1, got {repeats}")

@@ -39,6 +39,9 @@ def roofline_model(
         >>> model = roofline_model(qwen, small, Hardware.from_name("a800-80gb", count=2))
         >>> model.target_efficiency([1, 4, 16, 32], 4).round(4).tolist()
         [0.4903, 0.5476, 0.8977, 0.9879]
+
+    Source:
+        Williams, Waterman and Patterson, "Roofline", Communications of the ACM 52(4), 2009, for each block of weights.
     """
     bandwidth, rate = hardware.bandwidth * hardware.count / 1e3, hardware.flops * hardware.count / 1e3  # a millisecond
     expert_rate = (expert_bandwidth / 1e3) if expert_bandwidth is not None else bandwidth

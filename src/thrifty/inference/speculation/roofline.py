@@ -32,7 +32,8 @@ def roofline(tokens: ArrayLike, ridge: float, growth: float) -> Floats:
         >>> roofline([10, 40], ridge=20, growth=1.05).round(7).tolist()
         [1.6288946, 5.2423943]
 
-    Source: arXiv 2505.19645, equation 11.
+    Source:
+        Huang et al., "MoESD", NeurIPS 2025, arXiv 2505.19645, equation 11.
     """
     return scaled_roofline(tokens, ridge, growth) * roofline_scale(ridge, growth)
 

@@ -6,13 +6,14 @@ import json
 import logging
 import math
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from thrifty._common.checks import is_number
-from thrifty._common.tables import read_table
+from thrifty._common.tables import read_cells
+from thrifty._common.texts import read_rows as read_objects
 
 _log = logging.getLogger(__name__)
 
@@ -45,6 +46,13 @@ class Row:
 
     Raises:
         ValueError: A number is not finite, or out of its range; the message names the field.
+
+    Example:
+        >>> Row(batch_size=16, gamma=4, num_experts=64, top_k=8, sigma=0.9, speedup=2.29).width("gamma+1")
+        5
+
+    Source:
+        Huang et al., "MoESD", NeurIPS 2025, arXiv 2505.19645, Algorithm 1: its measurements.
     """
 
     batch_size: float
@@ -98,19 +106,32 @@ NAMES = tuple(field.name for field in fields(Row))
 def read_rows(path: str | os.PathLike[str]) -> list[Row]:
     """Read rows from a CSV file with a header, or from lines of JSON (``.jsonl``).
 
+    Args:
+        path: The file; its columns are the fields of :class:`Row`, and a cell that was not measured is empty.
+
+    Returns:
+        The rows, in the file's order.
+
     Raises:
         ValueError: There is no row, a column is unknown, ``batch_size`` is missing or a value impossible; the message
             names file, row and field.
+
+    Example:
+        >>> from tempfile import mkdtemp
+        >>> path = Path(mkdtemp()) / "rows.csv"
+        >>> _ = path.write_text("batch_size,gamma,sigma,speedup" + chr(10) + "16,4,0.9,2.29")
+        >>> read_rows(path)[0].speedup
+        2.29
+
+    Source:
+        Huang et al., "MoESD", NeurIPS 2025, arXiv 2505.19645, Algorithm 1: its measurements, named as in :class:`Row`.
     """
     path = Path(path)
     if path.suffix in _LINES:
-        records = [_record(line, path, n) for n, line in enumerate(path.read_text().splitlines(), 1) if line.strip()]
+        records = read_objects(path)
     else:
-        table = read_table(path)
-        count = len(next(iter(table.values())))
-        records = [{name: _cell(column[i]) for name, column in table.items()} for i in range(count)]
-    if not records:
-        raise ValueError(f"{path}: expected rows, got none")
+        names, lines = read_cells(path)
+        records = [{name: cell or None for name, cell in zip(names, line, strict=True)} for line in lines]
     return [_row(record, f"{path}, row {number}") for number, record in enumerate(records, start=1)]
 
 
@@ -152,44 +173,32 @@ def finished_rows(path: Path, *, model: str, hardware: str) -> list[Row]:
     return rows
 
 
-def to_csv(rows: Iterable[Row]) -> str:
-    """Return rows as CSV, with the columns that any of them has."""
-    records = [asdict(row) for row in rows]
-    used = [name for name in NAMES if any(record[name] is not None for record in records)]
-    lines = [",".join(used)]
-    lines += [",".join("" if r[name] is None else str(r[name]) for name in used) for r in records]
-    return "\n".join(lines) + "\n"
-
-
 def stride_sample(rows: Sequence[Row], count: int) -> list[Row]:
     """Return at least ``count`` rows as the paper draws them: sorted by (K, γ, B), every so many-th from the first.
 
     The stride is the largest that gives so many: 11 for 21 of the paper's 228 rows.
 
+    Args:
+        rows: All rows.
+        count: How many are wanted.
+
+    Returns:
+        Every so many-th row.
+
     Raises:
         ValueError: ``count`` is not in [1, number of rows].
 
-    Source: arXiv 2505.19645, section 4.3.
+    Example:
+        >>> [row.batch_size for row in stride_sample([Row(b, 2) for b in (1, 2, 4, 8, 16)], 3)]
+        [1, 4, 16]
+
+    Source:
+        Huang et al., "MoESD", NeurIPS 2025, arXiv 2505.19645, section 4.3.
     """
     if not 1 <= count <= len(rows):
         raise ValueError(f"count: expected a number of rows in [1, {len(rows)}], got {count}")
     stride = next(s for s in range(len(rows), 0, -1) if math.ceil(len(rows) / s) >= count)
     return sorted(rows, key=lambda row: (row.top_k, row.gamma or 0, row.batch_size))[::stride]
-
-
-def _record(line: str, path: Path, number: int) -> dict[str, Any]:
-    try:
-        record = json.loads(line)
-    except json.JSONDecodeError as error:
-        raise ValueError(f"{path}, line {number}: expected a JSON object, got {line[:60]!r}: {error}") from None
-    if not isinstance(record, dict):
-        raise ValueError(f"{path}, line {number}: expected a JSON object, got {line[:60]!r}")
-    return record
-
-
-def _cell(value: Any) -> Any:
-    """Return a cell of a table, ``None`` where it was left empty."""
-    return None if isinstance(value, float) and math.isnan(value) else value
 
 
 def _row(record: dict[str, Any], where: str) -> Row:
@@ -205,7 +214,8 @@ def _row(record: dict[str, Any], where: str) -> Row:
             values[name] = str(value)
             continue
         try:
-            values[name] = int(value) if name in _WHOLE and float(value).is_integer() else float(value)
+            number = float(value)
+            values[name] = int(number) if name in _WHOLE and number.is_integer() else number
         except (TypeError, ValueError):
             raise ValueError(f"{where}: {name}: expected a number, got {value!r}") from None
         if name in _WHOLE and not isinstance(values[name], int):

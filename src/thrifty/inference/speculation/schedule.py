@@ -7,7 +7,6 @@ that it falls; a rule that only switches speculation off above some batch size h
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -37,6 +36,9 @@ class Schedule:
     Example:
         >>> Schedule(((1, 3, 0), (4, 64, 4), (65, 128, 2)), (1.0,) * 128).to_vllm()
         {'num_speculative_tokens': 4, 'num_speculative_tokens_per_batch_size': [[1, 3, 0], [4, 64, 4], [65, 128, 2]]}
+
+    Source:
+        vLLM's ``num_speculative_tokens_per_batch_size`` and SGLang's ``--speculative-adaptive-config``: their names.
     """
 
     entries: tuple[tuple[int, int, int], ...]
@@ -54,7 +56,11 @@ class Schedule:
             raise ValueError(f"entries: expected draft lengths of at least 0, got {self.entries}")
 
     def gamma(self, batch: int) -> int:
-        """Return the draft length for a batch size; beyond the last entry, its."""
+        """Return the draft length for a batch size; beyond the last entry, its.
+
+        Raises:
+            ValueError: ``batch`` is below 1.
+        """
         if batch < 1:
             raise ValueError(f"batch: expected at least 1, got {batch}")
         return next((gamma for _, last, gamma in self.entries if batch <= last), self.entries[-1][2])
@@ -116,7 +122,30 @@ class Schedule:
 def goodput(
     model: SpeculationModel, batches: NDArray, gammas: NDArray, acceptance: Acceptance, *, context: float = 0.0
 ) -> Floats:
-    """Return tokens a millisecond for each request: a row a draft length, a column a batch size."""
+    """Return tokens a millisecond for each request: a row a draft length, a column a batch size.
+
+    Args:
+        model: The cost model.
+        batches: Batch sizes, n of them.
+        gammas: Draft lengths, m of them; 0 is plain decoding.
+        acceptance: How much of a draft survives.
+        context: Tokens in each request's cache.
+
+    Returns:
+        Expected tokens of a round over its time, of shape (m, n).
+
+    Raises:
+        ValueError: A batch is below 1, or a draft length negative.
+
+    Example:
+        >>> model = SpeculationModel(64, 8, 75.0, 1.02, 2.0, 0.05, 0.3, 0.1, 1.0, 0.01, 0.05, 0.001)
+        >>> goodput(model, np.array([1, 32]), np.array([0, 4]), Acceptance.from_rate(0.7)).round(3).tolist()
+        [[0.163, 0.043], [0.157, 0.08]]
+
+    Source:
+        Liu et al., "Optimizing Speculative Decoding for Serving Large Language Models Using Goodput", arXiv 2406.14066;
+        times of a round from Huang et al., "MoESD", NeurIPS 2025, arXiv 2505.19645, equation 4.
+    """
     lengths = np.asarray(gammas)[:, None]
     tokens = acceptance.expected_tokens(np.asarray(gammas))[:, None]
     return np.asarray(tokens / model.round_time(np.asarray(batches)[None, :], lengths, context=context))
@@ -162,6 +191,9 @@ def recommend_schedule(
         >>> model = SpeculationModel(64, 8, 75.0, 1.02, 2.0, 0.05, 0.3, 0.1, 1.0, 0.01, 0.05, 0.001)
         >>> recommend_schedule(model, Acceptance.from_rate(0.7), max_batch=128, max_gamma=4).entries
         ((1, 2, 1), (3, 3, 2), (4, 4, 3), (5, 24, 4), (25, 65, 3), (66, 128, 2))
+
+    Source:
+        As for :func:`goodput`; the ties and the least gain are ours.
     """
     if max_batch < 1 or max_gamma < 1:
         raise ValueError(f"max_batch and max_gamma: expected at least 1, got {max_batch} and {max_gamma}")
@@ -229,6 +261,5 @@ def one_sided(goodputs: Floats) -> tuple[int, int, float]:
         return float(np.mean(np.where(columns < on, goodputs[gamma], goodputs[0]) / best))
 
     rules: list[tuple[int, int]] = [(g, on) for g in range(len(goodputs)) for on in range(goodputs.shape[1] + 1)]
-    score: Callable[[tuple[int, int]], float] = lambda rule: share(*rule)  # noqa: E731
-    gamma, on = max(rules, key=score)
+    gamma, on = max(rules, key=lambda rule: share(*rule))
     return gamma, on, share(gamma, on)

@@ -43,6 +43,10 @@ class MoEShape:
         >>> qwen = MoEShape.from_config("qwen2-57b-a14b")
         >>> qwen.num_experts, qwen.top_k, qwen.moe_layers, qwen.expert_params
         (64, 8, 28, 770703360)
+
+    Source:
+        Huang et al., "MoESD", NeurIPS 2025, arXiv 2505.19645, appendix C (V_dense and V_exp); fields as
+        ``config.json`` names them.
     """
 
     name: str

@@ -40,6 +40,27 @@ def selection_study(rows: Sequence[Row], counts: Sequence[int], **fitting: Any) 
         rows: All measurements, each with γ, σ and speed-up.
         counts: Values of m.
         fitting: Passed on to :func:`~thrifty.inference.speculation.fit.fit_speculation_model`.
+
+    Returns:
+        For each m how many rows were fitted to, and the errors on all.
+
+    Raises:
+        ValueError: An m is not in [1, n], the rows lack σ or the speed-up, or a fit is refused.
+
+    Example:
+        >>> true = SpeculationModel(8, 2, 20.0, 1.05, 2.0, 0.05, 0.3, 0.1, 0.4, 0.01, 0.05, 0.001)
+        >>> survives = Acceptance.from_rate(0.8)
+        >>> rows = [
+        ...     Row(b, 2, 8, 2, 0.8133, float(true.speedup(b, 2, survives)), float(true.target_time(b)),
+        ...         float(true.target_time(b, 3)), float(true.draft_time(b)), float(true.reject_time(b)))
+        ...     for b in (1, 2, 4, 8, 16, 32, 64, 128)
+        ... ]
+        >>> (four,) = selection_study(rows, [4])
+        >>> four.batches, four.rmse < 0.01
+        ((1, 4, 16, 64), True)
+
+    Source:
+        Huang et al., "MoESD", NeurIPS 2025, arXiv 2505.19645, section 4.3.
     """
     found = []
     for count in counts:

@@ -35,6 +35,12 @@ class SpeculativeOutput:
         sequences: [batch, prompt + new]: the prompts as given and the new tokens, padded on the right.
         lengths: New tokens of each row.
         stats: What happened, round by round.
+
+    Example:
+        >>> ids = torch.tensor([[5, 6, 7, 8]])
+        >>> out = SpeculativeOutput(ids, torch.tensor([2]), SpeculativeStats())
+        >>> out.sequences[0, -int(out.lengths[0]) :].tolist()  # the new tokens of the only row
+        [7, 8]
     """
 
     sequences: Tensor
@@ -66,6 +72,10 @@ class SpeculativeDecoder:
         >>> out = decoder.generate(torch.tensor([[5, 6, 7], [8, 9, 10]]), max_new_tokens=6)
         >>> tuple(out.sequences.shape)
         (2, 9)
+
+    Source:
+        Leviathan, Kalman and Matias, "Fast Inference from Transformers via Speculative Decoding", ICML 2023,
+        arXiv 2211.17192, Algorithm 1; batches with ragged acceptance are ours.
     """
 
     def __init__(

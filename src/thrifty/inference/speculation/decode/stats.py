@@ -46,6 +46,12 @@ class SpeculativeStats:
     Args:
         rounds: In order.
         prefill_ms: Reading prompts of unequal length, both models; others are read by the first round.
+
+    Example:
+        >>> one = Round(4, 2, draft_ms=1.0, verify_ms=2.0, reject_ms=0.1, accepted=(1, 1, 2), tokens=9, total_ms=3.2)
+        >>> stats = SpeculativeStats([one])
+        >>> stats.tokens, stats.survival()
+        (9, [0.75, 0.5])
     """
 
     rounds: list[Round] = field(default_factory=list)

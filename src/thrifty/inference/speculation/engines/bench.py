@@ -11,8 +11,9 @@ import logging
 import statistics
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
+from thrifty._common.checks import one_of
 from thrifty._common.tables import read_table
 from thrifty.inference.speculation.rows import Row
 
@@ -38,6 +39,19 @@ def read_vllm_bench(
 
     Raises:
         ValueError: A field is missing, a result has no plain partner, or nothing was drafted.
+
+    Example:
+        >>> from tempfile import mkdtemp
+        >>> plain, drafted = (Path(mkdtemp()) / name for name in ("plain.json", "drafted.json"))
+        >>> _ = plain.write_text('{"max_concurrency": 16, "mean_tpot_ms": 20.0}')
+        >>> counts = '"spec_decode_num_drafts": 10, "spec_decode_draft_tokens": 40, "spec_decode_accepted_tokens": 30'
+        >>> _ = drafted.write_text('{"max_concurrency": 16, "mean_tpot_ms": 8.0, ' + counts + "}")
+        >>> (row,) = read_vllm_bench([plain, drafted], num_experts=64, top_k=8)
+        >>> row.gamma, row.sigma, row.speedup, row.t_ar_ms
+        (4, 0.8, 2.5, 20.0)
+
+    Source:
+        vLLM's ``vllm bench serve --save-result``: its names.
     """
     return _paired([(str(path), _object(Path(path).read_text(), path)) for path in paths], num_experts, top_k, metric)
 
@@ -54,8 +68,24 @@ def read_sglang_bench(
         top_k: Routed experts of a token.
         metric: As for :func:`read_vllm_bench`.
 
+    Returns:
+        Rows as from :func:`read_vllm_bench`.
+
     Raises:
         ValueError: As for :func:`read_vllm_bench`.
+
+    Example:
+        >>> from tempfile import mkdtemp
+        >>> results = Path(mkdtemp()) / "results.jsonl"
+        >>> plain = '{"max_concurrency": 16, "mean_tpot_ms": 20.0, "accept_length": null}'
+        >>> drafted = '{"max_concurrency": 16, "mean_tpot_ms": 8.0, "accept_length": 4.0}'
+        >>> _ = results.write_text(plain + chr(10) + drafted)
+        >>> (row,) = read_sglang_bench([results], gamma=4, num_experts=64, top_k=8)
+        >>> row.sigma, row.speedup
+        (0.8, 2.5)
+
+    Source:
+        SGLang's ``sglang.bench_serving --output-file``: its names.
     """
     records = []
     for path in paths:
@@ -72,8 +102,27 @@ def read_sglang_bench(
 def read_specforge(path: str | Path, *, num_experts: int = 1, top_k: int = 1) -> list[Row]:
     """Read SpecForge's table (CSV): ``batch_size, steps, topk, num_draft_tokens, throughput, accept_length``.
 
+    Args:
+        path: The table; each batch size needs a row whose ``steps`` is 0, which is plain decoding.
+        num_experts: Routed experts of a layer.
+        top_k: Routed experts of a token.
+
+    Returns:
+        A row for each that drafts; the speed-up is the ratio of throughputs.
+
     Raises:
         ValueError: A column is missing, a batch size has no row with ``steps`` 0, or drafts are trees (topk > 1).
+
+    Example:
+        >>> from tempfile import mkdtemp
+        >>> table = Path(mkdtemp()) / "table.csv"
+        >>> lines = "batch_size,steps,topk,num_draft_tokens,throughput,accept_length", "8,0,0,0,100,1", "8,4,1,5,250,4"
+        >>> _ = table.write_text(chr(10).join(lines))
+        >>> [(row.batch_size, row.gamma, row.sigma, row.speedup) for row in read_specforge(table)]
+        [(8.0, 4, 0.8, 2.5)]
+
+    Source:
+        SpecForge's benchmark of SGLang: its names.
     """
     table = read_table(path)
     if missing := {"batch_size", "steps", "throughput", "accept_length"} - set(table):
@@ -97,8 +146,7 @@ def read_specforge(path: str | Path, *, num_experts: int = 1, top_k: int = 1) ->
 
 
 def _paired(records: Sequence[tuple[str, dict[str, Any]]], num_experts: int, top_k: int, metric: str) -> list[Row]:
-    if metric not in ("tpot", "throughput"):
-        raise ValueError(f"metric: expected 'tpot' or 'throughput', got {metric!r}")
+    one_of("metric", metric, get_args(Metric))
     field = "mean_tpot_ms" if metric == "tpot" else "output_throughput"
     plain: dict[float, list[tuple[str, dict[str, Any]]]] = {}
     drafted = []

@@ -17,8 +17,22 @@ def acceptance_of_log(text: str) -> Acceptance:
 
     Lines that tell their drafted tokens weigh as much.
 
+    Args:
+        text: Of the log.
+
+    Returns:
+        The acceptance by position.
+
     Raises:
         ValueError: There is no such line.
+
+    Example:
+        >>> line = "SpecDecoding metrics: Mean acceptance length: 2.30, Per-position acceptance rate: 0.800, 0.500"
+        >>> acceptance_of_log(line).survival
+        (0.8, 0.5)
+
+    Source:
+        vLLM's log of speculative decoding (``vllm/v1/spec_decode/metrics.py``).
     """
     found, weights = [], []
     for line in _LINE.finditer(text):

@@ -35,6 +35,11 @@ class Counters:
         accepted: Accepted draft tokens.
         per_position: Accepted at position 0, 1, ...
         length: SGLang's mean tokens a round, bonus included, where that is all there is.
+
+    Example:
+        >>> earlier, now = Counters(10, 40, 20), Counters(110, 440, 320)
+        >>> now.since(earlier).acceptance().expected_tokens(4).round(6).tolist()
+        4.0
     """
 
     drafts: float = 0.0
@@ -84,8 +89,23 @@ class Counters:
 def read_metrics(text: str) -> Counters:
     """Read the counters out of a page of metrics; names with and without ``_total`` are accepted.
 
+    Args:
+        text: The page, in Prometheus' text format.
+
+    Returns:
+        What was counted, all engines of the server together.
+
     Raises:
         ValueError: None of the counters is there.
+
+    Example:
+        >>> page = "vllm:spec_decode_num_draft_tokens_total 40", "vllm:spec_decode_num_accepted_tokens_total 30"
+        >>> read_metrics(chr(10).join(page)).accepted
+        30.0
+
+    Source:
+        The counters ``vllm:spec_decode_*`` of vLLM and ``trtllm_spec_decode_*`` of TensorRT-LLM, and SGLang's gauge
+        ``sglang:spec_accept_length``.
     """
     sums: dict[str, float] = {}
     positions: dict[int, float] = {}
@@ -125,9 +145,18 @@ def scrape_acceptance(
         gamma: Draft length, where the server does not say.
         timeout: Seconds to wait for an answer.
 
+    Returns:
+        The acceptance, by position where the server counts so.
+
     Raises:
         OSError: The server cannot be reached.
         ValueError: It counts no speculation, or has speculated nothing in between.
+
+    Example:
+        >>> scrape_acceptance("http://localhost:8000", seconds=60).expected_tokens(4)  # doctest: +SKIP
+
+    Source:
+        As for :func:`read_metrics`; SGLang's ``/server_info`` holds ``avg_spec_accept_length``.
     """
     if not url.startswith(("http://", "https://")):
         raise ValueError(f"url: expected http://host:port, got {url!r}")
