@@ -48,6 +48,7 @@ if TYPE_CHECKING:
         reduce_tokens,
     )
     from thrifty.models.lrcssm import DiagonalRNN, LrcSSMClassifier, LrcSSMModel, LrcSSMRegressor, affine_scan
+    from thrifty.models.se_htgnn import SEHTGNN, HeteroTemporalData, LinkForecaster, NodeClassifier, NodeRegressor
     from thrifty.solvers.ellice import ElliCE, RashomonEllipsoid, evaluate_recourse, tune_epsilon
     from thrifty.solvers.trees import TreeLocalSearchClassifier, error_table, improve_forest, improve_tree
     from thrifty.training.amorlip import (
@@ -80,6 +81,7 @@ __version__ = metadata.version("thrifty")
 _HOME = {name: method.package for method in _registry.METHODS for name in method.exports}
 
 __all__ = [
+    "SEHTGNN",
     "SUMO",
     "AmorLIPConfig",
     "AmorLIPLoss",
@@ -92,14 +94,18 @@ __all__ = [
     "FastCLIPLoss",
     "FreqReduceConfig",
     "GammaController",
+    "HeteroTemporalData",
     "InfluenceDistillation",
     "JVPEmbedding",
+    "LinkForecaster",
     "LrcSSMClassifier",
     "LrcSSMModel",
     "LrcSSMRegressor",
     "MemoryEstimate",
     "MoEShape",
     "NeuCLIPLoss",
+    "NodeClassifier",
+    "NodeRegressor",
     "PartitionAmortizer",
     "PoolConfig",
     "RashomonEllipsoid",

@@ -164,6 +164,13 @@ class SEHTGNNConv(nn.Module):
         centred = y - y.mean((1, 2), keepdim=True)
         return centred / (centred.std((1, 2), unbiased=False, keepdim=True) + norm.eps) * norm.weight + norm.bias
 
+    def _load_from_state_dict(self, state_dict: Mapping[str, Tensor], prefix: str, *more: Any) -> None:
+        """Give running means the shape that they were saved with: it depends on the window."""
+        for place in range(len(self.relations)):
+            if (key := f"{prefix}running_{place}") in state_dict:
+                setattr(self, f"running_{place}", torch.empty_like(state_dict[key]))
+        super()._load_from_state_dict(state_dict, prefix, *more)
+
     def _aggregate(self, h: Mapping[str, Tensor], frames: Frames, triple: Triple) -> Tensor:
         source, target = h[triple[0]], h[triple[2]]
         rows = frames.batch.data.rows(triple, self.aggr, self.degree, target.device, target.dtype)

@@ -26,7 +26,7 @@ def predict(workload: Workload) -> LedgerDelta:
         >>> facts = {"nodes": 123, "edges": 851, "relations": 6, "hidden": 16}
         >>> delta = predict(Workload("temporal graph forecasting", facts))
         >>> round(delta.total(Resource.WEIGHTS) / 4)
-        -16938
+        -16932
     """
     if workload.task != TASK:
         return LedgerDelta.not_applicable(f"it forecasts on graphs of typed nodes over time; {workload.task} has none")

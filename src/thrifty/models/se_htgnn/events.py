@@ -34,6 +34,9 @@ class EventTable:
         values: Columns of numbers: each becomes, for every entity column, a feature: its mean over the period's events.
         weighted: Edges count as often as their pair meets; otherwise once a period.
 
+    Raises:
+        ValueError: A column is missing, or a relation names one that is no entity.
+
     Example:
         >>> import pandas as pd
         >>> rows = pd.DataFrame({"day": [0, 0, 1], "shop": ["x", "y", "x"], "item": [1, 1, 2], "price": [2.0, 3, 4]})

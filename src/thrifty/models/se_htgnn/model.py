@@ -279,10 +279,6 @@ class SEHTGNN(nn.Module):
         config = SEHTGNNConfig.from_json(Path(folder, CONFIG).read_text())
         weights = require("safetensors.torch", extra="graph").load_file(str(Path(folder, WEIGHTS)))
         model = cls.from_config(config, weights)
-        for i in range(len(model.convs)):  # running means have the shape that they were saved with
-            for name, value in weights.items():
-                if name.startswith(f"convs.{i}.running_"):
-                    setattr(model.convs[i], name.rpartition(".")[2], value)
         try:
             model.load_state_dict(weights)
         except RuntimeError as error:

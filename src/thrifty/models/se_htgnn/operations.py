@@ -174,7 +174,7 @@ class _Carry(torch.autograd.Function):
         means = _slices(kernels.recur, N, 5 * S.numel(), lambda: (torch.zeros(B, T, R, k, dtype=drive.dtype),),
                         drive, index, U, c, start, share, E, S)  # fmt: skip
         ctx.save_for_backward(drive, index, U, c, start, share, E, S)
-        total: Tensor = sum(mine[0] for mine in means)  # type: ignore[assignment]
+        total: Tensor = sum(mine[0] for mine in means)
         return total
 
     @staticmethod

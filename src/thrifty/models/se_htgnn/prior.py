@@ -131,4 +131,5 @@ def _stacked(types: list[str], embeddings: Mapping[str, Tensor] | None) -> Tenso
 def _orthonormal(rows: int, columns: int) -> Tensor:
     """Return a random matrix with orthonormal columns (orthonormal rows, if it has fewer of them)."""
     q, _ = torch.linalg.qr(torch.randn(max(rows, columns), min(rows, columns)))
-    return q if rows >= columns else q.mT.contiguous()
+    found: Tensor = q if rows >= columns else q.mT.contiguous()
+    return found

@@ -88,7 +88,7 @@ def positive_edges(
         known: Leave out those of nodes that no earlier snapshot has seen.
     """
     held = data.edges[relation]
-    pairs = torch.unique(held.index[:, held.snapshot == target], dim=1)
+    pairs: Tensor = torch.unique(held.index[:, held.snapshot == target], dim=1)
     if known and pairs.shape[1]:
         before = [seen_before(data, name, target) for name in (relation[0], relation[2])]
         pairs = pairs[:, before[0][pairs[0]] & before[1][pairs[1]]]

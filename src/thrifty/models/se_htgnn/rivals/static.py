@@ -70,8 +70,8 @@ class Collapsed(nn.Module):
             "GAT": lambda: conv.GATConv(d, d),
             "RGCN": lambda: conv.RGCNConv(d, d, len(metadata[1])),
             "HGT": lambda: conv.HGTConv(d, d, metadata, heads=1),
-        }[kind]
-        self.layers = nn.ModuleList(made() for _ in range(num_layers))
+        }
+        self.layers = nn.ModuleList(made[kind]() for _ in range(num_layers))
         self.head = nn.Sequential(nn.Linear(d, d), nn.ReLU(), nn.Linear(d, out_channels))
 
     def encode(self, batch: WindowBatch, target_type: str | list[str] | None = None) -> dict[str, Tensor]:

@@ -1,0 +1,142 @@
+"""The commands on files, the predictor of costs, and the picture."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from thrifty._common.ledger import Resource, Workload
+from thrifty.models.se_htgnn import SEHTGNN, plot_attention
+from thrifty.models.se_htgnn.cost import predict
+from thrifty.models.se_htgnn.rivals.htgnn import HTGNN
+
+
+@pytest.fixture
+def files(tmp_path):
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame(
+        {
+            "date": pd.Timestamp("2024-01-01") + pd.to_timedelta(rng.integers(0, 25, 400), unit="D"),
+            "origin": rng.choice(["JFK", "LGA"], 400),
+            "dest": rng.choice(["BOS", "ORD, Chicago"], 400),
+            "delay": rng.normal(10, 5, 400),
+        }
+    )
+    table.to_csv(tmp_path / "flights.csv", index=False)
+    entities = {"origin": "airport", "dest": "airport"}
+    entry = {
+        "file": "flights.csv",
+        "time": "date",
+        "entities": entities,
+        "values": ["delay"],
+        "relations": [["origin", "to", "dest"]],
+    }
+    graph = {"tables": [entry], "forecast": {"entity": "dest", "value": "delay"}}
+
+    def write(**changes):
+        path = tmp_path / "graph.json"
+        path.write_text(json.dumps({key: value for key, value in (graph | changes).items() if value is not None}))
+        return path
+
+    return write
+
+
+SMALL = ("--hidden", 4, "--window", 3, "--epochs", 2, "--validation", 4, "--batch", 8)
+
+
+def test_train_eval_predict_explain(thrifty, files, tmp_path):
+    data, out = files(), tmp_path / "model"
+    ran = thrifty("se-htgnn", "train", "--data", data, "--out", out, *SMALL, "--test", 3)
+    assert ran.code == 0, ran.err
+    assert "epoch 2 of 2" in ran.err
+    assert "saved in" in ran.out
+    assert thrifty("se-htgnn", "train", "--data", data, "--out", out, *SMALL).code == 2  # it is there
+    ran = thrifty("se-htgnn", "eval", out, "--data", data, "--last", 3, "--json")
+    assert {"snapshots", "mae", "rmse", "rmse_pooled"} == set(json.loads(ran.out))
+    ran = thrifty("se-htgnn", "predict", out, "--data", data)
+    lines = ran.out.splitlines()
+    assert lines[0] == "node,step_1"
+    assert '"ORD, Chicago",' in ran.out
+    assert len(lines) == 5
+    assert thrifty("se-htgnn", "predict", out, "--data", data, "--out", tmp_path / "t.csv").code == 0
+    assert (tmp_path / "t.csv").read_text() == ran.out
+    ran = thrifty("se-htgnn", "explain", out, "--data", data, "--plot", tmp_path / "a.svg", "--json")
+    rows = json.loads(ran.out)
+    assert {tuple(row["relation"]) for row in rows} == {("airport", "to", "airport"), ("airport", "rev_to", "airport")}
+    assert np.sum([row["weights"] for row in rows], axis=0) == pytest.approx(np.ones(3), abs=1e-3)
+    assert "<svg" in (tmp_path / "a.svg").read_text()
+
+
+def test_links_and_classes(thrifty, files, tmp_path):
+    data = files(forecast=None, links=["airport", "to", "airport"])
+    assert thrifty("se-htgnn", "train", "--data", data, "--out", tmp_path / "links", *SMALL).code == 0
+    pairs = tmp_path / "pairs.csv"
+    pairs.write_text('source,destination\nJFK,BOS\nLGA,"ORD, Chicago"\n')
+    ran = thrifty("se-htgnn", "predict", tmp_path / "links", "--data", data, "--pairs", pairs)
+    assert ran.out.splitlines()[0] == "source,destination,probability"
+    assert len(ran.out.splitlines()) == 3
+    assert thrifty("se-htgnn", "predict", tmp_path / "links", "--data", data).code == 2
+    pairs.write_text("source,destination\nJFK,Mars\n")
+    ran = thrifty("se-htgnn", "predict", tmp_path / "links", "--data", data, "--pairs", pairs)
+    assert "'Mars' is no 'airport' of the graph" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"forecast": None}, "says nothing to forecast"),
+        ({"forecast": {"entity": "gate"}}, "forecast: expected an entity among origin, dest, got 'gate'"),
+        ({"forecast": {"value": "delay"}}, "forecast: expected 'entity', got none"),
+        ({"forecast": {"entity": "dest", "table": 4}}, "forecast: expected a table below 1, got 4"),
+        ({"tables": [{"file": "flights.csv"}]}, "table 0: expected 'time', 'entities', got none"),
+        ({"tables": [{"file": "none.csv", "time": "date", "entities": {}}]}, "none.csv"),
+        (
+            {"tables": [{"file": "flights.csv", "time": "day", "entities": {"dest": "airport"}}]},
+            "expected the columns day, dest",
+        ),
+        ({"links": ["a", "b", "c"]}, "links: expected an edge type among"),
+        ({"frequency": "D"}, "got also 'frequency'"),
+    ],
+)
+def test_files_that_will_not_do_are_refused_in_one_line(thrifty, files, tmp_path, changes, message):
+    ran = thrifty("se-htgnn", "train", "--data", files(**changes), "--out", tmp_path / "m", *SMALL)
+    assert ran.code == 2
+    assert message in ran.err
+    assert "Traceback" not in ran.err
+
+
+def test_an_encoder_that_is_not_there_is_told(thrifty, files, tmp_path):
+    ran = thrifty(
+        "se-htgnn", "train", "--data", files(), "--out", tmp_path / "m", *SMALL, "--encoder", str(tmp_path / "no")
+    )
+    assert ran.code == 2
+    assert "offline there are 'minilm'" in ran.err
+
+
+def test_costs_are_those_of_the_networks():
+    facts = {"nodes": 123, "edges": 851, "relations": 6, "hidden": 16, "window": 7, "layers": 2}
+    triples = [
+        ("a", "r1", "a"),
+        ("a", "r2", "a"),
+        ("b", "r3", "a"),
+        ("a", "r4", "b"),
+        ("a", "r5", "b"),
+        ("b", "r6", "a"),
+    ]
+    metadata = (["a", "b"], triples)
+    ours = SEHTGNN(metadata, {"a": 3, "b": 2}, 16, num_layers=2, window=7).num_parameters()
+    theirs = sum(p.numel() for p in HTGNN(metadata, {"a": 3, "b": 2}, 16, num_layers=2, window=7).parameters())
+    delta = predict(Workload("temporal graph forecasting", facts))
+    assert delta.total(Resource.WEIGHTS) == 4 * (ours - theirs)
+    assert delta.total(Resource.ACTIVATIONS) < 0
+    assert delta.total(Resource.FLOPS) < 0
+    with pytest.raises(ValueError, match="'hidden' is needed"):
+        predict(Workload("temporal graph forecasting", {"nodes": 1, "edges": 1, "relations": 1}))
+
+
+def test_a_picture_is_not_overwritten(tmp_path):
+    weights = {(0, ("a", "to", "a")): np.ones((2, 3, 2))}
+    plot_attention(weights, tmp_path / "a.png")
+    with pytest.raises(FileExistsError):
+        plot_attention(weights, tmp_path / "a.png")
