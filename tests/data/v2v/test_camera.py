@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from thrifty.data.v2v import PRESETS, EventCamera, EventCameraSampler, FixedThresholds, preset
+from thrifty.data.v2v import PRESETS, EventCamera, EventCameraSampler, FixedThresholds, VideoToVoxel, preset
 
 
 def test_the_law_of_the_sampler():
@@ -74,3 +74,9 @@ def test_presets_have_names():
     with pytest.raises(ValueError, match="clean, noisy, davis346, prophesee-gen4, got 'dvs'"):
         preset("dvs")
     assert PRESETS["noisy"].describe()[0]["noise_std"] == 0.03
+
+
+def test_a_law_by_video_needs_a_video():
+    v2v = VideoToVoxel(camera=FixedThresholds(EventCameraSampler()))
+    with pytest.raises(ValueError, match="got FixedThresholds, a law by video"):
+        v2v(torch.zeros(1, 6, 4, 4, dtype=torch.uint8))

@@ -1,6 +1,8 @@
 """Trainers: they learn, go on where they stopped, and share work between processes."""
 
 import json
+import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -137,7 +139,8 @@ def test_models_are_saved_without_pickles(tmp_path):
 @pytest.mark.dist
 def test_two_processes_train_one_model(clip, tmp_path, torchrun):
     path, out = clip(frames=60), tmp_path / "run"
-    words = ("--no-python", "thrifty", "v2v", "train", path, "--out", out, "--model", "firenet", "--length", "2")
+    program = Path(sys.executable).with_name("thrifty")
+    words = ("--no-python", program, "v2v", "train", path, "--out", out, "--model", "firenet", "--length", "2")
     more = ("--crop", "16", "--epochs", "1", "--batch", "2", "--workers", "0", "--device", "cpu", "--save-every", "1")
     torchrun(*words, *more)
     result = json.loads((out / "result.json").read_text())

@@ -6,7 +6,6 @@ Paper: arXiv 2505.16797, section 3.4. A sample depends on (seed, epoch, index) a
 from __future__ import annotations
 
 import hashlib
-import logging
 import warnings
 from collections.abc import Sequence
 from typing import Any, Literal
@@ -24,8 +23,6 @@ from thrifty.data.v2v.camera import EventCamera, FixedThresholds
 from thrifty.data.v2v.index import VideoIndex
 from thrifty.data.v2v.simulator import VideoToVoxel
 from thrifty.data.v2v.video import VideoError, read_frames
-
-_log = logging.getLogger(__name__)
 
 
 class VideoVoxelDataset(Dataset[dict[str, Any]]):

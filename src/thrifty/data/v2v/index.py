@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import logging
 import os
 import warnings
 from collections.abc import Callable, Sequence
@@ -16,8 +15,6 @@ from numpy.typing import NDArray
 
 from thrifty._common.files import write_whole
 from thrifty.data.v2v.video import VideoError, probe, video_files
-
-_log = logging.getLogger(__name__)
 
 
 class VideoIndex:

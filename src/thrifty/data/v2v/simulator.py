@@ -227,7 +227,9 @@ class VideoToVoxel(nn.Module):
             if held != (n, *size):
                 raise ValueError(f"frames: expected {held[0]} items of size {held[1:]} as before, got {n} of {size}")
             return x, state.clone()
-        law = camera or self.camera
+        law: Any = camera or self.camera
+        if not isinstance(law, EventCamera) and not hasattr(law, "sample"):
+            raise ValueError(f"camera: expected a camera for these frames, got {type(law).__name__}, a law by video")
         drawn = law if isinstance(law, EventCamera) else law.sample(n, generator)
         first, table = self._logs(x[:, :1])
         logs = first[:, 0] if table is None else table[first[:, 0].int()]

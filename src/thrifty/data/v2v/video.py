@@ -6,7 +6,6 @@ the frames wanted are those at their presentation times.
 
 from __future__ import annotations
 
-import logging
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,8 +16,6 @@ from jaxtyping import UInt8
 from numpy.typing import NDArray
 
 from thrifty._common.extras import require
-
-_log = logging.getLogger(__name__)
 
 #: Endings that are taken for videos in a folder.
 SUFFIXES = (".mp4", ".avi", ".mkv", ".webm", ".mov", ".m4v", ".mpg", ".mpeg", ".ogv")

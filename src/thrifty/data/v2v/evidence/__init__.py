@@ -150,9 +150,9 @@ def prepare() -> None:
     import torch
 
     for c in (0.5, 0.1):
-        speed._ours(np.zeros((6, 8, 8), np.uint8), c)
-        speed._ours(np.zeros((6, 8, 8), np.uint8), c, grids=True)
-    exactness._counts(np.zeros((6, 8, 8), np.uint8), np.zeros((8, 8)), torch.float64)
+        speed.ours(np.zeros((6, 8, 8), np.uint8), c)
+        speed.ours(np.zeros((6, 8, 8), np.uint8), c, grids=True)
+    exactness.counts_from(np.zeros((6, 8, 8), np.uint8), np.zeros((8, 8)), torch.float64)
 
 
 def run(ctx: Context) -> Evidence:

@@ -22,7 +22,7 @@ def show(ctx: Context, evidence: Evidence, frames: NDArray[np.uint8]) -> float:
     potential = rng.uniform(-C_NEG, C_POS, frames.shape[1:])
     reference = reference_counts(frames, C_POS, C_NEG, potential)
     for name, dtype in ((OURS, torch.float64), (FAST, torch.float32)):
-        counts = _counts(frames, potential, dtype)
+        counts = counts_from(frames, potential, dtype)
         wrong = int((counts != reference).sum())
         drift = int(np.abs(counts.sum(axis=0) - reference.sum(axis=0)).max())
         metrics = {
@@ -42,7 +42,8 @@ def show(ctx: Context, evidence: Evidence, frames: NDArray[np.uint8]) -> float:
     return differing
 
 
-def _counts(frames: NDArray[np.uint8], potential: NDArray[np.float64], dtype: torch.dtype) -> NDArray[np.int64]:
+def counts_from(frames: NDArray[np.uint8], potential: NDArray[np.float64], dtype: torch.dtype) -> NDArray[np.int64]:
+    """Return our counts of every interval, the first potential being given."""
     x = torch.from_numpy(frames)[None]
     state = _begin(x, torch.from_numpy(potential)[None], EventCamera(C_POS, C_NEG), dtype)
     counts, _ = VideoToVoxel(dtype=dtype).counts(x[:, 1:], state=state)

@@ -28,12 +28,12 @@ def show(ctx: Context, evidence: Evidence, frames: NDArray[np.uint8], gate: floa
     size = f"{len(frames) - 1} intervals of {frames.shape[1]} x {frames.shape[2]}"
     for c in (0.5, 0.1):
         ctx.progress(0, 1, f"time at c = {c}")
-        contenders: dict[str, Callable[[], object]] = {OURS: partial(_ours, frames, c)}
+        contenders: dict[str, Callable[[], object]] = {OURS: partial(ours, frames, c)}
         if c == 0.5:
             contenders[REFERENCE] = partial(reference_counts, frames, c, c, np.zeros(frames.shape[1:]))
-            contenders["ours, float voxel grids"] = partial(_ours, frames, c, grids=True)
-            contenders["ours, with noise"] = partial(_ours, frames, c, noise=0.1)
-            contenders["ours, float64"] = partial(_ours, frames, c, dtype=torch.float64)
+            contenders["ours, float voxel grids"] = partial(ours, frames, c, grids=True)
+            contenders["ours, with noise"] = partial(ours, frames, c, noise=0.1)
+            contenders["ours, float64"] = partial(ours, frames, c, dtype=torch.float64)
         rival = ctx.attempt(evidence, EVENTIFY, _eventify, frames, c, workload=f"{size}, c = {c}")
         if rival is not None:
             contenders[EVENTIFY] = partial(_eventify, frames, c)
@@ -52,7 +52,7 @@ def show(ctx: Context, evidence: Evidence, frames: NDArray[np.uint8], gate: floa
     _decoding(ctx, evidence, gate)
 
 
-def _ours(
+def ours(
     frames: NDArray[np.uint8], c: float, *, noise: float = 0.0, dtype: torch.dtype = torch.float32, grids: bool = False
 ) -> torch.Tensor:
     """Return the counts of every interval, as all contenders do, or float voxel grids of five of them."""
@@ -86,7 +86,7 @@ def _two_stages(ctx: Context, evidence: Evidence, frames: NDArray[np.uint8]) -> 
 
     with TemporaryDirectory() as folder:
         workload = f"{len(frames) - 1} intervals, c = 0.2"
-        contenders: dict[str, Callable[[], object]] = {OURS: partial(_ours, frames, 0.2, grids=True)}
+        contenders: dict[str, Callable[[], object]] = {OURS: partial(ours, frames, 0.2, grids=True)}
         contenders[TWO_STAGE] = partial(detour, folder)
         found = ctx.timed(evidence, contenders, workload=workload, quick=0, full=30)
     evidence.measured("speed-vs-two-stages", found[TWO_STAGE].over(found[OURS]))
@@ -97,7 +97,7 @@ def _decoding(ctx: Context, evidence: Evidence, gate: float) -> None:
     path, count = clips.path("bikes"), 246 if ctx.full else 51
     frames = read_frames(path, 0, count)
     contenders: dict[str, Callable[[], object]] = {
-        OURS: partial(_ours, frames, 0.2, grids=True),
+        OURS: partial(ours, frames, 0.2, grids=True),
         DECODE: lambda: read_frames(path, 0, count, threads=torch.get_num_threads()),
     }
     found = ctx.timed(evidence, contenders, workload=f"bikes, {count} frames", quick=2, full=40)
