@@ -149,6 +149,7 @@ class Task(StrEnum):
     SEQUENCE_CLASSIFICATION = "sequence classification"
     SEQUENCE_REGRESSION = "sequence regression"
     FORECASTING = "time-series forecasting"
+    GRAPH_FORECASTING = "temporal graph forecasting"
 
 
 @dataclass(frozen=True)

