@@ -37,9 +37,8 @@ def advise_federated(
         ValueError: An argument is out of range or unknown.
 
     Example:
-        >>> from transformers import LlamaConfig
-        >>> tiny = LlamaConfig(vocab_size=512, hidden_size=64, intermediate_size=256, num_hidden_layers=4,
-        ...     num_attention_heads=4)
+        >>> from transformers import GPT2Config
+        >>> tiny = GPT2Config(vocab_size=512, n_embd=64, n_layer=4, n_head=4, n_positions=512)
         >>> found = advise_federated(tiny, clients=10, device="rtx-3090", length=256, lora_rank=4)
         >>> found.account.binding.words
         'communication'
