@@ -13,7 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from amorlip_ground import coefficients, pairs, plain_loss
+from amorlip_ground import coefficients, gradients, pairs, plain_loss
 
 from thrifty.training.amorlip import AmorLIPLoss, batch_log_partition
 from thrifty.training.amorlip.partition import Coefficients
@@ -144,10 +144,13 @@ def local_negatives_stand_for_all():
     kappa = (BATCH * world - 1) / 199
     c = Coefficients(kappa, float(world))
     Z = batch_log_partition(u, v, s, coefficients=c, logit_bias=b)
-    u, v, s, b = (z.detach() for z in (u, v, s, b))
+    u, v, s, b = (z.detach().requires_grad_() for z in (u, v, s, b))
     matrix = coefficients(BATCH, kappa, float(world))
     expected = plain_loss(u, v, s, Z.image, Z.text, matrix, b)
-    torch.testing.assert_close(loss(u, v, s, b), expected)
+    found = loss(u, v, s, b)
+    torch.testing.assert_close(found, expected)
+    for ours, theirs in zip(gradients(found, u, v, s), gradients(expected, u, v, s), strict=True):
+        torch.testing.assert_close(ours, theirs)  # the value alone would not see ω: each row of weights adds up to 1
     alone = AmorLIPLoss(DIM, **OPTIONS, objective="gkl").double()
     with torch.no_grad():
         alone(*Towers()(*data(0, world)[:2]))
