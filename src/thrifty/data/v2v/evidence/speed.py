@@ -37,7 +37,7 @@ def show(ctx: Context, evidence: Evidence, frames: NDArray[np.uint8], gate: floa
         rival = ctx.attempt(evidence, EVENTIFY, _eventify, frames, c, workload=f"{size}, c = {c}")
         if rival is not None:
             contenders[EVENTIFY] = partial(_eventify, frames, c)
-        found = ctx.timed(evidence, contenders, workload=f"{size}, c = {c}", quick=1.5, full=30)
+        found = ctx.timed(evidence, contenders, workload=f"{size}, c = {c}", quick=3, full=30)
         if c == 0.5:
             seconds = found[OURS].median
             evidence.measured(
