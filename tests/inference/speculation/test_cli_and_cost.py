@@ -13,7 +13,7 @@ from thrifty._common.ledger import Resource, Workload
 from thrifty.inference.speculation import Acceptance, Row, SpeculationModel
 from thrifty.inference.speculation.cli import app
 from thrifty.inference.speculation.cost import predict
-from thrifty.inference.speculation.fit import FitResult
+from thrifty.inference.speculation.fit_result import FitResult
 from thrifty.inference.speculation.rows import append_row, read_rows
 
 TRUE = SpeculationModel(32, 4, 20.0, 1.05, 2.0, 0.05, 0.3, 0.1, 0.4, 0.01, 0.05, 0.001)

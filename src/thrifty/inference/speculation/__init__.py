@@ -25,7 +25,8 @@ from thrifty.inference.speculation.engines import (
     read_vllm_bench,
     scrape_acceptance,
 )
-from thrifty.inference.speculation.fit import FitResult, fit_speculation_model
+from thrifty.inference.speculation.fit import fit_speculation_model
+from thrifty.inference.speculation.fit_result import FitResult
 from thrifty.inference.speculation.hardware import Hardware
 from thrifty.inference.speculation.model import SpeculationModel
 from thrifty.inference.speculation.prior import roofline_model
