@@ -36,8 +36,19 @@ def run_towers(model: nn.Module, batch: Mapping[str, Tensor]) -> TowerOutput:
             ``input_ids`` ...), wrapped for data parallelism or not.
         batch: What it is called with.
 
+    Returns:
+        Features of unit length, s and b, whichever of the two libraries the model is of.
+
     Raises:
         TypeError: It gives something else.
+
+    Example:
+        >>> class Towers(nn.Module):
+        ...     def forward(self, image, text):
+        ...         return image, text, torch.tensor(14.3)
+        >>> found = run_towers(Towers(), {"image": torch.eye(2), "text": torch.eye(2)})
+        >>> found.logit_scale, found.logit_bias
+        (tensor(14.3000), None)
     """
     found = model(**batch)
     if hasattr(found, "image_embeds"):
@@ -102,8 +113,19 @@ def embedding_width(model: nn.Module) -> int:
 def lock_tower(model: nn.Module, which: Literal["image", "text"]) -> None:
     """Freeze one tower, as in LiT: the other learns to fit to it.
 
+    Args:
+        model: A CLIP model of open_clip or of Transformers; it is changed in place.
+        which: The tower that stays as it is.
+
     Raises:
         ValueError: There is no such tower.
+
+    Example:
+        >>> model = nn.Module()
+        >>> model.vision_model, model.text_model = nn.Linear(4, 4), nn.Linear(4, 4)
+        >>> lock_tower(model, "image")
+        >>> model.vision_model.weight.requires_grad, model.text_model.weight.requires_grad
+        (False, True)
 
     Source:
         Zhai et al., arXiv 2111.07991.
@@ -150,9 +172,25 @@ def load_host(model: str, checkpoint: Path | None = None, *, seed: int = 0) -> H
         checkpoint: Weights to begin with, for an open_clip model.
         seed: Of weights that are random.
 
+    Returns:
+        The towers, what turns pictures and captions into their inputs, and what saves them.
+
     Raises:
         FileNotFoundError: There is no such model.
         ImportError: open_clip or Transformers is not installed.
+
+    Example:
+        >>> vision = {"image_size": 16, "patch_size": 8, "width": 16, "head_width": 8, "layers": 1}
+        >>> text = {"context_length": 8, "vocab_size": 49408, "width": 16, "heads": 2, "layers": 1}
+        >>> described = json.dumps({"embed_dim": 8, "vision_cfg": vision, "text_cfg": text})
+        >>> written = Path("tiny.json").write_text(described)
+        >>> host = load_host("tiny.json")
+        >>> embed_texts(host.model, host.tokenize(["a cat", "a dog"])).shape
+        torch.Size([2, 8])
+
+    Source:
+        The files are those of open_clip (a model configuration, or ``open_clip_config.json`` beside
+        ``open_clip_model.safetensors``) and of Transformers' ``save_pretrained``.
     """
     if Path(model, "config.json").is_file():
         return _transformers_host(Path(model))

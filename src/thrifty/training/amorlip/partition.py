@@ -35,6 +35,16 @@ class Coefficients:
     Args:
         positive: κ, on the diagonal: what the pair itself counts in its own partition function.
         negative: ω, off the diagonal.
+
+    Raises:
+        ValueError: κ is below 0, or ω is not above 0.
+
+    Example:
+        >>> Coefficients(positive=0.01).count(33)
+        32.01
+
+    Source:
+        arXiv 2505.18983, equation 9; κ is ``pos_coef`` of the authors' code.
     """
 
     positive: float = 1.0
@@ -60,7 +70,22 @@ class Coefficients:
 
 
 class BatchPartition(NamedTuple):
-    """log Σ_j c_ij e^{A_ij} of every image and of every text, and log N: a number, or one a row."""
+    """log Σ_j c_ij e^{A_ij} of every image and of every text, and log N.
+
+    Args:
+        image: Of every image, (batch,), on the scale of the sum.
+        text: Of every text, likewise.
+        log_count: log N: a number, or one a row where equal captions are no negatives.
+
+    Example:
+        >>> import torch
+        >>> found = batch_log_partition(torch.eye(2), torch.eye(2), 0.0)  # e^0 + e^0 = 2, over N = 2
+        >>> found.mean_scale()[0]
+        tensor([0., 0.])
+
+    Source:
+        arXiv 2505.18983, equation 9; the mean scale is ours.
+    """
 
     image: Float[Tensor, " batch"]
     text: Float[Tensor, " batch"]

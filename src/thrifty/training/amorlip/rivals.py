@@ -29,6 +29,9 @@ class SogCLRLoss(nn.Module):
         num_samples: n.
         gamma: Share of the batch in the average.
 
+    Raises:
+        ValueError: An argument is out of range; the message names it.
+
     Example:
         >>> import torch
         >>> u, v = (torch.nn.functional.normalize(torch.randn(8, 4), dim=1).requires_grad_() for _ in range(2))
@@ -93,6 +96,18 @@ class FastCLIPLoss(SogCLRLoss):
         gamma_epochs: Epochs of the cosine.
         rho: ρ of v3.
 
+    Raises:
+        ValueError: An argument is out of range; the message names it.
+
+    Example:
+        >>> import torch
+        >>> u, v = (torch.nn.functional.normalize(torch.randn(8, 4), dim=1).requires_grad_() for _ in range(2))
+        >>> loss = FastCLIPLoss(100, gamma_epochs=4)
+        >>> loss.set_epoch(4)
+        >>> loss(u, v, torch.tensor(14.3), index=torch.arange(8)).backward()
+        >>> round(loss.gamma, 6)
+        0.2
+
     Source:
         arXiv 2407.01445, algorithm 1 and equation RGCL-g.
     """
@@ -137,6 +152,14 @@ class NeuCLIPLoss(nn.Module):
         lr: Their rate.
         restart_every: Calls between two restarts of the prototypes from the latest m embeddings.
         rho: ρ of the temperature, as in FastCLIP; ``None``: it gets no gradient of its own.
+
+    Raises:
+        ValueError: ``steps`` or ``restart_every`` is below 1.
+
+    Example:
+        >>> import torch
+        >>> u, v = (torch.nn.functional.normalize(torch.randn(8, 4), dim=1).requires_grad_() for _ in range(2))
+        >>> NeuCLIPLoss(4, prototypes=8)(u, v, torch.tensor(14.3)).backward()
 
     Source:
         arXiv 2511.08417, section 4.

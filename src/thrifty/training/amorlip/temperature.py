@@ -89,23 +89,66 @@ def temperature_param_groups(
 def temperature_rate(lr_tau: float, logit_scale: Tensor | float) -> float:
     """Return the temperature's rate at s: a third of it once 1/s is at most 0.03.
 
+    Args:
+        lr_tau: The rate before.
+        logit_scale: s (not its logarithm).
+
     Example:
         >>> temperature_rate(3e-4, 14.0), round(temperature_rate(3e-4, 50.0), 7)
         (0.0003, 0.0001)
+
+    Source:
+        FastCLIP's recipe, arXiv 2407.01445.
     """
     return lr_tau / 3 if 1 / float(logit_scale) <= LOW_TEMPERATURE else lr_tau
 
 
 @torch.no_grad()
 def clamp_logit_scale(model: nn.Module, largest: float = LARGEST_SCALE) -> None:
-    """Keep s in [1, largest]; to be called after each optimiser step."""
+    """Keep s in [1, largest]; to be called after each optimiser step.
+
+    Args:
+        model: One with a parameter ``logit_scale``, t = log s, whatever wraps it; it is changed in place.
+        largest: The largest s.
+
+    Raises:
+        ValueError: The model has no such parameter.
+
+    Example:
+        >>> model = nn.Module()
+        >>> model.logit_scale = nn.Parameter(torch.tensor(7.0))
+        >>> clamp_logit_scale(model)
+        >>> round(model.logit_scale.exp().item(), 3)
+        100.0
+
+    Source:
+        Radford et al., arXiv 2103.00020, section 2.5.
+    """
     scale = logit_scale_of(model)
     scale.clamp_(0, math.log(largest))
 
 
 @torch.no_grad()
 def reset_logit_scale(model: nn.Module, scale: float = 1 / 0.07) -> None:
-    """Begin at CLIP's initial s. When a checkpoint is fine-tuned, leave its own."""
+    """Begin at CLIP's initial s. When a checkpoint is fine-tuned, leave its own.
+
+    Args:
+        model: One with a parameter ``logit_scale``, t = log s, whatever wraps it; it is changed in place.
+        scale: The s to begin at.
+
+    Raises:
+        ValueError: The model has no such parameter.
+
+    Example:
+        >>> model = nn.Module()
+        >>> model.logit_scale = nn.Parameter(torch.tensor(0.0))
+        >>> reset_logit_scale(model)
+        >>> round(model.logit_scale.exp().item(), 2)
+        14.29
+
+    Source:
+        Radford et al., arXiv 2103.00020, section 2.5.
+    """
     logit_scale_of(model).fill_(math.log(scale))
 
 

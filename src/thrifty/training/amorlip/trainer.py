@@ -97,7 +97,19 @@ class AmorLIPTrainer(_transformers.Trainer):  # type: ignore[misc, name-defined]
         self.add_callback(_callback(self))
 
     def compute_loss(self, model: nn.Module, inputs: Any, return_outputs: bool = False, **_: Any) -> Any:
-        """Return the contrastive loss of a batch; in evaluation the loss learns nothing."""
+        """Return the contrastive loss of a batch; in evaluation the loss learns nothing.
+
+        Args:
+            model: The towers, wrapped or not.
+            inputs: A batch: what the model is called with, and ``index`` where there is one.
+            return_outputs: Return the features too.
+
+        Returns:
+            The loss, or (loss, features by name).
+
+        Raises:
+            ValueError: The loss needs ``index``, and the batch has none.
+        """
         batch = dict(inputs)
         index = batch.pop("index", None)
         found = run_towers(model, batch)
