@@ -34,7 +34,8 @@ class Augmentation:
         >>> Augmentation(scale=(0.5, 1.0), shake=4).flip
         True
 
-    Source: arXiv 2505.16797, section 3.4.
+    Source:
+        arXiv 2505.16797, section 3.4.
     """
 
     keep_top: float = 1.0
@@ -80,7 +81,8 @@ def pause_indices(
         >>> pause_indices(5, 5, None, np.random.default_rng(0)).tolist()
         [0, 1, 2, 3, 4]
 
-    Source: arXiv 2505.16797, section 3.4; Rebecq et al., TPAMI 2021.
+    Source:
+        arXiv 2505.16797, section 3.4; Rebecq et al., TPAMI 2021.
     """
     if pause is None:
         return np.arange(frames)

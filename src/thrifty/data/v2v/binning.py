@@ -15,12 +15,16 @@ def normalized(voxels: Float[Tensor, "n ..."]) -> Float[Tensor, "n ..."]:
     Args:
         voxels: One sequence an item.
 
+    Returns:
+        Of the same shape; what is 0 stays 0.
+
     Example:
         >>> import torch
         >>> normalized(torch.tensor([[4.0, -8.0]])).tolist()
         [[1.0..., -1.0...]]
 
-    Source: arXiv 2505.16797, the released code's option ``normalize_voxels``.
+    Source:
+        arXiv 2505.16797, the released code's option ``normalize_voxels``.
     """
     flat = voxels.flatten(1)
     last = flat.shape[1] - 1

@@ -36,7 +36,8 @@ class EventCamera:
         >>> len(EventCamera([0.1, 0.2, 0.4], 0.3))
         3
 
-    Source: arXiv 2505.16797, section 3.3.
+    Source:
+        arXiv 2505.16797, section 3.3.
     """
 
     c_pos: NDArray[np.float64]
@@ -117,7 +118,8 @@ class EventCameraSampler:
         >>> len(cameras), bool((cameras.c_pos <= 3).all())
         (4, True)
 
-    Source: arXiv 2505.16797, section 3.3 and the released configurations.
+    Source:
+        arXiv 2505.16797, section 3.3 and the released configurations.
     """
 
     threshold: Range = (0.05, 2.0)
@@ -165,7 +167,8 @@ class FixedThresholds:
         >>> bool(first.c_pos == again.c_pos), bool(first.noise_std == again.noise_std)
         (True, False)
 
-    Source: arXiv 2505.16797, table 4.
+    Source:
+        arXiv 2505.16797, table 4.
     """
 
     sampler: EventCameraSampler
@@ -190,8 +193,16 @@ PRESETS = {
 def preset(name: str) -> EventCamera:
     """Return a camera of :data:`PRESETS`.
 
+    Args:
+        name: ``"clean"``, ``"noisy"``, ``"davis346"`` or ``"prophesee-gen4"``.
+
     Raises:
         ValueError: There is none of that name.
+
+    Example:
+        >>> camera = preset("davis346")
+        >>> camera.c_pos, camera.c_neg
+        (array([0.2]), array([0.24]))
     """
     if name not in PRESETS:
         raise ValueError(f"camera: expected one of {', '.join(PRESETS)}, got {name!r}")

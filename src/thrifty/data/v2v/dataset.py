@@ -57,7 +57,8 @@ class VideoVoxelDataset(Dataset[dict[str, Any]]):
         >>> sample["voxels"].shape, sample["frames"].shape
         (torch.Size([3, 5, 32, 32]), torch.Size([3, 1, 32, 32]))
 
-    Source: arXiv 2505.16797, section 3.4.
+    Source:
+        arXiv 2505.16797, section 3.4.
     """
 
     def __init__(

@@ -17,7 +17,7 @@ from thrifty.data.v2v import sensor
 from thrifty.data.v2v.camera import EventCamera, EventCameraSampler, draw_seeds
 from thrifty.data.v2v.intensity import Channels, checked_frames, log_intensity, log_table
 
-#: Microseconds, signed polarity.
+#: An event: column, row, time in microseconds, and polarity in {-1, 1}.
 EVENT = np.dtype([("x", "<u2"), ("y", "<u2"), ("t", "<i8"), ("p", "i1")])
 
 _UNITS = {"us": 1.0, "ms": 1e3, "s": 1e6, "ns": 1e-3}
@@ -35,6 +35,9 @@ def as_events(
         events: A structured array with fields x, y, t, p (also xs, ys, ts, ps, polarity, on), or a mapping of arrays.
         time_unit: Of the timestamps; needed where they are floating, else microseconds.
         sensor_size: (height, width); coordinates are held against it.
+
+    Returns:
+        A new array of :data:`EVENT`.
 
     Raises:
         ValueError: A field is missing, lengths differ, a coordinate is outside, a time is not finite or its unit is
@@ -73,11 +76,24 @@ def as_events(
 def from_tonic(events: NDArray[Any], sensor_size: tuple[int, int, int]) -> tuple[NDArray[Any], tuple[int, int]]:
     """Return tonic's events as ours, and its (width, height, polarities) as (height, width).
 
+    Args:
+        events: A structured array with fields x, y, t (microseconds) and p.
+        sensor_size: As tonic's data sets name it; how many polarities there are is ignored.
+
+    Returns:
+        (events, sensor size).
+
+    Raises:
+        ValueError: As :func:`as_events`.
+
     Example:
         >>> import numpy as np
         >>> theirs = np.array([(3, 1, 10, True)], dtype=[("x", "i2"), ("y", "i2"), ("t", "i8"), ("p", "?")])
         >>> from_tonic(theirs, (4, 2, 2))[1]
         (2, 4)
+
+    Source:
+        tonic's structured arrays and its ``sensor_size`` (Lenz et al., "Tonic", 2021).
     """
     size = (int(sensor_size[1]), int(sensor_size[0]))
     return as_events(events, sensor_size=size), size
@@ -115,7 +131,8 @@ def events_to_voxel(
         >>> events_to_voxel(stream, (1, 1), 2, t_range=(0, 100)).ravel().tolist()
         [2.0, -1.0]
 
-    Source: arXiv 2505.16797, section 3.1.
+    Source:
+        arXiv 2505.16797, section 3.1 (discrete); Zhu et al., CVPR 2019, and Rebecq et al., CVPR 2019 (interpolated).
     """
     bins = whole("num_bins", num_bins)
     one_of("mode", mode, ("discrete", "interpolated"))
@@ -180,6 +197,9 @@ def frames_to_events(
         >>> events = frames_to_events(frames, [0, 40_000], EventCamera(0.5, 0.5), np.random.default_rng(0))
         >>> set(events["p"].tolist()), bool((np.diff(events["t"]) >= 0).all())
         ({1}, True)
+
+    Source:
+        arXiv 2505.16797, section 3.2; the straight line between two frames is that of ESIM (Rebecq et al., CoRL 2018).
     """
     x = checked_frames(frames, value_range=value_range, channels=channels)
     if len(x) > 1:

@@ -27,6 +27,9 @@ class VideoIndex:
         frames: Of each.
         sizes: (height, width) of each.
 
+    Raises:
+        ValueError: There is not one frame count and one size a path.
+
     Example:
         >>> index = VideoIndex(["a.mp4", "b.mp4"], [250, 100], [(272, 640), (144, 176)])
         >>> index.path(1), index.frames.tolist(), index.nbytes
@@ -112,6 +115,13 @@ class VideoIndex:
     def save(self, path: str | os.PathLike[str], *, force: bool = False) -> Path:
         """Write it as npz.
 
+        Args:
+            path: Where.
+            force: Replace what is there.
+
+        Returns:
+            The path.
+
         Raises:
             FileExistsError: There is a file already, and ``force`` is False.
         """
@@ -122,6 +132,12 @@ class VideoIndex:
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> VideoIndex:
         """Read it back.
+
+        Args:
+            path: What :meth:`save` wrote.
+
+        Returns:
+            The index.
 
         Raises:
             ValueError: It is no index.

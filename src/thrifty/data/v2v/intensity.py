@@ -50,7 +50,8 @@ def log_table(
         >>> [round(float(value), 6) for value in log_table()[[0, 1, 255]]]
         [-6.907755, -6.902691, 0.001]
 
-    Source: arXiv 2505.16797, section 3.2.
+    Source:
+        arXiv 2505.16797, section 3.2.
     """
     if gamma != "srgb" and not (isinstance(gamma, int | float) and np.isfinite(gamma) and gamma > 0):
         raise ValueError(f"gamma: expected a number above 0, or 'srgb', got {gamma!r}")
@@ -62,11 +63,17 @@ def log_table(
 def log_intensity(frames: Float[Tensor, ...], gamma: float | str = 2.2, log_eps: float = 1e-3) -> Float[Tensor, ...]:
     """Return the log intensity of grey values in [0, 1]: the formula behind :func:`log_table`.
 
+    Args:
+        frames: Of any shape.
+        gamma: Of the video, reversed before the logarithm; 1 switches it off, ``"srgb"`` is the piecewise curve.
+        log_eps: Added to the intensity.
+
     Example:
         >>> float(log_intensity(torch.tensor([1.0]), log_eps=1.0))
         0.693147...
 
-    Source: arXiv 2505.16797, section 3.2.
+    Source:
+        arXiv 2505.16797, section 3.2.
     """
     return torch.log(log_eps + _linear(frames, gamma))
 
@@ -92,7 +99,8 @@ def to_grey(frames: UInt8[Tensor, "*n h w 3"], channels: Channels) -> UInt8[Tens
         >>> to_grey(torch.tensor([[[[255, 0, 0]]]], dtype=torch.uint8), "rgb").item()
         76
 
-    Source: ITU-R BT.601; the paper's code weighs the channels in the wrong order.
+    Source:
+        ITU-R BT.601; the paper's code weighs the channels in the wrong order.
     """
     one_of("channels", channels, tuple(_LUMA))
     if frames.shape[-1] != 3 or frames.dtype != torch.uint8:

@@ -74,8 +74,19 @@ def make_loader(
         shuffle: Whether to.
         pin_memory: For copies to a GPU.
 
+    Returns:
+        (loader, sampler); a batch that is not full is left out.
+
     Raises:
         ValueError: The data set is smaller than a batch of every process.
+
+    Example:
+        >>> from thrifty.data.v2v.video import write_video
+        >>> clip = write_video("clip.mp4", np.zeros((31, 32, 32), np.uint8))
+        >>> data = VideoVoxelDataset([clip], sequence_length=1, crop=16)
+        >>> loader, sampler = make_loader(data, batch=2)
+        >>> len(loader), next(iter(loader))["voxels"].shape
+        (3, torch.Size([2, 1, 5, 16, 16]))
     """
     if len(dataset) < batch * world:
         raise ValueError(f"batch: expected at most {len(dataset) // world} samples a process, got {batch}")
@@ -88,6 +99,22 @@ def make_loader(
 
 
 def enter_epoch(dataset: VideoVoxelDataset, sampler: EpochSampler, epoch: int, position: int = 0) -> None:
-    """Begin an epoch of both, or go on in the middle of it."""
+    """Begin an epoch of both, or go on in the middle of it.
+
+    Args:
+        dataset: Its samples are drawn for this epoch, in workers that live on too.
+        sampler: Its order is shuffled for this epoch.
+        epoch: Counted from 0.
+        position: How many of this process's samples are done already.
+
+    Example:
+        >>> from thrifty.data.v2v.video import write_video
+        >>> clip = write_video("clip.mp4", np.zeros((31, 32, 32), np.uint8))
+        >>> data = VideoVoxelDataset([clip], sequence_length=1, crop=16)
+        >>> loader, sampler = make_loader(data, batch=2)
+        >>> enter_epoch(data, sampler, 3, position=2)
+        >>> sampler.epoch, len(list(loader))
+        (3, 2)
+    """
     dataset.set_epoch(epoch)
     sampler.begin(epoch, position)

@@ -36,7 +36,8 @@ def warp(frame: Float[Tensor, "n c h w"], flow: Float[Tensor, "n 2 h w"]) -> Flo
         >>> warp(frame, right)[0, 0].tolist()
         [[0.0, 1.0, 0.0], [0.0, 0.0, 1.0], [0.0, 0.0, 0.0]]
 
-    Source: arXiv 2505.16797, equation of the temporal consistency.
+    Source:
+        arXiv 2505.16797, equation of the temporal consistency.
     """
     h, w = frame.shape[-2:]
     y, x = torch.meshgrid(torch.arange(h), torch.arange(w), indexing="ij")
@@ -67,7 +68,8 @@ def temporal_consistency(
         >>> float(temporal_consistency(still, still, still, still, torch.zeros(1, 2, 4, 4)))
         0.0
 
-    Source: arXiv 2505.16797, section 3.5; Lai et al., ECCV 2018.
+    Source:
+        arXiv 2505.16797, section 3.5; Lai et al., ECCV 2018.
     """
     moved = warp(previous.clamp(min=0), flow)
     trust = torch.exp(-50 * (target - warp(previous_target, flow)).square())
@@ -126,7 +128,8 @@ class ReconstructionLoss:
         consistent_from: First step with temporal consistency, as a share of the sequence: in the paper it begins half
             way, so that over the whole sequence its weight is one half; 0 is the older loss "Alex+TC".
 
-    Source: arXiv 2505.16797, section 3.5.
+    Source:
+        arXiv 2505.16797, section 3.5.
     """
 
     perceptual: Perceptual | None = GradientStructureLoss()  # noqa: RUF009 - it has no state

@@ -35,7 +35,8 @@ def ssim(
         >>> round(float(ssim(x, x)), 6)
         1.0
 
-    Source: Wang et al., TIP 2004, as scikit-image computes it by default.
+    Source:
+        Wang et al., TIP 2004, as scikit-image computes it by default.
     """
     size, reach = 7, 2.0 if legacy else 1.0
     both = torch.cat([prediction, target])
@@ -72,7 +73,8 @@ def flow_errors(
         >>> flow_errors(torch.zeros(1, 2, 1, 1), torch.full((1, 2, 1, 1), 3.0))["over_3px"]
         100.0
 
-    Source: arXiv 2505.16797, section 4.2.
+    Source:
+        arXiv 2505.16797, section 4.2.
     """
     valid = torch.isfinite(target).all(dim=1) & (target != 0).any(dim=1)
     apart = (prediction - torch.nan_to_num(target)).square().sum(dim=1).sqrt()

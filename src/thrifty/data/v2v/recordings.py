@@ -186,7 +186,8 @@ def evaluate(
     Raises:
         ValueError: A flow network meets a recording without flow, or there is no window.
 
-    Source: arXiv 2505.16797, section 4.
+    Source:
+        arXiv 2505.16797, section 4.
     """
     model = model.to(device).eval()
     task = getattr(model, "task", "reconstruction")

@@ -64,7 +64,8 @@ def storage_report(
         >>> low.events > high.events > 0
         True
 
-    Source: arXiv 2505.16797, table of storage.
+    Source:
+        arXiv 2505.16797, table of storage.
     """
     size = probe(path).size
     began = time.perf_counter()

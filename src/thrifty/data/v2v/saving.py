@@ -28,8 +28,19 @@ def save_model(
         force: Replace what is there.
         **made_with: Settings that :func:`build_model` needs.
 
+    Returns:
+        The folder.
+
     Raises:
         FileExistsError: There is one already, and ``force`` is False.
+
+    Example:
+        >>> folder = save_model(build_model("firenet", base=4), "model", "firenet", base=4)
+        >>> sorted(path.name for path in folder.iterdir())
+        ['model.safetensors', 'v2v_model.json']
+
+    Source:
+        Weights are in Hugging Face's safetensors format; the JSON beside them is ours.
     """
     folder = Path(folder)
     for part in ("model.safetensors", "v2v_model.json"):
@@ -42,11 +53,23 @@ def save_model(
 
 
 def load_model(folder: str | os.PathLike[str]) -> nn.Module:
-    """Read a network that :func:`save_model` wrote, in evaluation mode.
+    """Return a network that :func:`save_model` wrote, in evaluation mode.
+
+    Args:
+        folder: That it wrote into.
 
     Raises:
         FileNotFoundError: There is none.
         ValueError: It is of another schema, or of an architecture that nobody registered.
+
+    Example:
+        >>> model = build_model("firenet", base=4)
+        >>> again = load_model(save_model(model, "again", "firenet", base=4))
+        >>> all(a.equal(b) for a, b in zip(again.parameters(), model.parameters(), strict=True))
+        True
+
+    Source:
+        Weights are in Hugging Face's safetensors format; the JSON beside them is ours.
     """
     path = Path(folder) / "v2v_model.json"
     if not path.exists():

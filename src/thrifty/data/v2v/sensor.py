@@ -34,6 +34,15 @@ class SensorState:
         seeds: Of the noise, one an item.
         frame: Frames seen so far, the first one apart.
         camera: Parameters of every item.
+
+    Example:
+        >>> state = begin(torch.zeros(1, 2, 2), EventCamera(0.2, 0.2), np.array([0]))
+        >>> kept = state.clone()
+        >>> state.frame, kept.potential is state.potential, bool((kept.potential.abs() < 0.2).all())
+        (0, False, True)
+
+    Source:
+        arXiv 2505.16797, section 3.2.
     """
 
     potential: Tensor
@@ -59,7 +68,8 @@ def begin(
         seeds: One an item.
         init: Law of the potential on (-c_neg, c_pos): uniform, as in the paper, or a triangle that peaks at 0.
 
-    Source: arXiv 2505.16797, section 3.2; the triangle is ours.
+    Source:
+        arXiv 2505.16797, section 3.2; the triangle is ours.
     """
     n, h, w = log_first.shape
     device, dtype = log_first.device, log_first.dtype

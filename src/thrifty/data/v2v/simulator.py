@@ -61,7 +61,8 @@ class VideoToVoxel(nn.Module):
         >>> v2v(frames, generator=torch.Generator().manual_seed(0)).shape
         torch.Size([2, 2, 5, 24, 32])
 
-    Source: arXiv 2505.16797, sections 3.2 and 3.3.
+    Source:
+        arXiv 2505.16797, sections 3.2 and 3.3.
     """
 
     def __init__(

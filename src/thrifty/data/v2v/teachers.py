@@ -58,7 +58,8 @@ def dis_flow(earlier: Float[Tensor, "n 1 h w"], later: Float[Tensor, "n 1 h w"])
     Raises:
         ImportError: OpenCV is not installed.
 
-    Source: Kroeger et al., ECCV 2016.
+    Source:
+        Kroeger et al., ECCV 2016.
     """
     cv2 = require("cv2", extra="vision")
     search = cv2.DISOpticalFlow_create(cv2.DISOPTICAL_FLOW_PRESET_MEDIUM)

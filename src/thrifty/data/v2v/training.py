@@ -52,7 +52,8 @@ class Recipe:
         >>> Recipe.published("etnet").decay
         0.94
 
-    Source: arXiv 2505.16797, appendix.
+    Source:
+        arXiv 2505.16797, appendix.
     """
 
     model: str = "e2vid"
@@ -270,7 +271,8 @@ class ReconstructionTrainer(Trainer):
         >>> trainer.fit()["steps"]
         2
 
-    Source: arXiv 2505.16797, section 3.5.
+    Source:
+        arXiv 2505.16797, section 3.5.
     """
 
     def __init__(
@@ -318,7 +320,22 @@ class FlowTrainer(Trainer):
         device: Where.
         model: In place of a fresh one.
 
-    Source: arXiv 2505.16797, section 3.5.
+    Raises:
+        ValueError: The data lack the frame before the first voxel grid, or the voxel grid before it where the network
+            needs one.
+
+    Example:
+        >>> import numpy as np
+        >>> from thrifty.data.v2v.video import write_video
+        >>> levels = np.random.default_rng(0).integers(0, 255, (11, 32, 32)).astype(np.uint8)
+        >>> clip = write_video("clip.mp4", levels)
+        >>> data = VideoVoxelDataset([clip], sequence_length=2, crop=16, return_first_frame=True)
+        >>> recipe, small = Recipe("evflownet", epochs=2, batch=1), build_model("evflownet", base=2)
+        >>> FlowTrainer(data, recipe, model=small).fit()["steps"]
+        2
+
+    Source:
+        arXiv 2505.16797, section 3.5.
     """
 
     def __init__(

@@ -61,7 +61,8 @@ def build_model(name: str, **settings: Any) -> nn.Module:
         >>> build_model("firenet").task
         'reconstruction'
 
-    Source: arXiv 2505.16797, section 4 and appendix.
+    Source:
+        arXiv 2505.16797, section 4 and appendix.
     """
     if name not in ARCHITECTURES:
         raise ValueError(f"name: expected one of {', '.join(ARCHITECTURES)}, got {name!r}")

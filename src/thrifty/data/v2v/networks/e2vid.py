@@ -28,7 +28,8 @@ class E2VID(nn.Module):
         >>> frame.shape, sum(p.numel() for p in E2VID().parameters())
         (torch.Size([1, 1, 30, 20]), 10710401)
 
-    Source: Rebecq et al., TPAMI 2021.
+    Source:
+        Rebecq et al., TPAMI 2021.
     """
 
     task = "reconstruction"

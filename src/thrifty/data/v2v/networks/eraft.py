@@ -35,7 +35,8 @@ class ERAFT(nn.Module):
         >>> sum(p.numel() for p in ERAFT().parameters())
         5270080
 
-    Source: Gehrig et al., 3DV 2021.
+    Source:
+        Gehrig et al., 3DV 2021.
     """
 
     task = "flow"

@@ -88,7 +88,8 @@ class ETNet(nn.Module):
         >>> sum(p.numel() for p in ETNet().parameters())
         22175361
 
-    Source: Weng et al., ICCV 2021.
+    Source:
+        Weng et al., ICCV 2021.
     """
 
     task = "reconstruction"

@@ -25,7 +25,8 @@ class EVFlowNet(nn.Module):
         >>> sum(p.numel() for p in EVFlowNet().parameters())
         14125346
 
-    Source: Zhu et al., RSS 2018.
+    Source:
+        Zhu et al., RSS 2018.
     """
 
     task = "flow"

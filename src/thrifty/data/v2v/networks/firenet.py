@@ -24,7 +24,8 @@ class FireNet(nn.Module):
         >>> sum(p.numel() for p in FireNet().parameters())
         37777
 
-    Source: Scheerlinck et al., WACV 2020.
+    Source:
+        Scheerlinck et al., WACV 2020.
     """
 
     task = "reconstruction"

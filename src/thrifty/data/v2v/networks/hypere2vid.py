@@ -101,7 +101,8 @@ class HyperE2VID(E2VID):
         >>> sum(p.numel() for p in HyperE2VID().parameters())
         10149881
 
-    Source: Ercan et al., arXiv 2305.06382.
+    Source:
+        Ercan et al., arXiv 2305.06382.
     """
 
     #: Trainers mix the true frame into the one before, by a share that falls to nothing over so many epochs.
