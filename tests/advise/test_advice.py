@@ -131,15 +131,15 @@ def test_profiles_are_files_that_a_user_adds(tmp_path):
     assert device("h800").name == "h100-80gb"
 
 
-def test_the_command_shows_and_prints_json(capsys, write_config):
-    where = write_config()
-    code, out, _ = thrifty(
-        capsys, "train", "--model", where, "--seq-len", "30000", "--gpu", "rtx-3090", "--lora", "r=4"
-    )
+def test_the_command_shows_and_prints_json(capsys, write_config, tmp_path):
+    where, small = write_config(), tmp_path / "small.json"  # where little fits, the search for the most is short
+    small.write_text(json.dumps({"gib": 0.05, "tflops": 1, "tflops32": 1, "tb_per_s": 0.1, "link_gb_per_s": 1}))
+    train = ("train", "--model", where, "--gpu", str(small), "--seq-len")
+    code, out, _ = thrifty(capsys, *train, "1024", "--lora", "r=4")
     assert code == 0, out
     for words in ("Fits", "weights", "streambp", "enable_streambp(", "largest that fits", "adapters are trained"):
         assert words in out, words
-    code, out, _ = thrifty(capsys, "train", "--model", where, "--seq-len", "512", "--json")
+    code, out, _ = thrifty(capsys, *train, "512", "--json")
     assert json.loads(out)["account"]["fits"] is True
     assert thrifty(capsys, "decide", "--rows", "1000", "--features", "4", "--queries", "3")[0] == 0
     assert thrifty(capsys, "serve", "--model", "qwen3-30b-a3b", "--draft", "qwen3-0.6b")[0] == 0
