@@ -9,7 +9,15 @@ import pytest
 import torch
 from amorlip_models import OPEN_CLIP, open_clip_config, pictures, transformers_model
 
-from thrifty.training.amorlip import AmorLIPConfig, AmorLIPLoss, AmorLIPTrainer, load_host, lock_tower, run_towers
+from thrifty.training.amorlip import (
+    AmorLIPConfig,
+    AmorLIPLoss,
+    AmorLIPTrainer,
+    PartitionAmortizer,
+    load_host,
+    lock_tower,
+    run_towers,
+)
 from thrifty.training.amorlip.hosts import embedding_width
 from thrifty.training.amorlip.pairs import Shards, expand, read_pairs
 from thrifty.training.amorlip.recipe import Recipe, train
@@ -237,7 +245,7 @@ def tar_of(path, ground, pairs):
                 packed.addfile(member, io.BytesIO(content))
 
 
-def test_shards_are_streamed(ground, tmp_path, thrifty):
+def test_shards_are_streamed(ground, tmp_path, thrifty, monkeypatch):
     pairs = read_pairs(ground / "pairs.jsonl")
     for shard in range(3):
         tar_of(tmp_path / f"shard-{shard:02d}.tar", ground, pairs[8 * shard : 8 * shard + 8])
@@ -254,9 +262,18 @@ def test_shards_are_streamed(ground, tmp_path, thrifty):
     assert first != second
     assert sorted(first) == sorted(second)
     run = ["--model", ground / "tiny-clip.json", "--data", tmp_path / "*.tar", "--epochs", 2, "--batch", 8]
+    begun = []
+    start = PartitionAmortizer.start_epoch
+
+    def told(amortizer, epoch):
+        begun.append(epoch)
+        start(amortizer, epoch)
+
+    monkeypatch.setattr(PartitionAmortizer, "start_epoch", told)
     ran = thrifty("amorlip", "train", *run, "--out", tmp_path / "run", "--num-samples", 24, "--amor", "ema_decay=0.5")
     assert ran.code == 0, ran.err
     assert json.loads(ran.out)["steps"] == 6
+    assert begun == [0, 0, 0, 1, 1, 1], "a stream's passes are its epochs"
     refused = thrifty("amorlip", "train", *run, "--out", tmp_path / "y")
     assert refused.code == 2
     assert "num_samples: expected the pairs of an epoch with tar shards" in refused.err
@@ -293,6 +310,13 @@ def test_evaluation_from_the_command_line(ground, tmp_path, thrifty):
     out.write_text("\n".join(lines[:2]) + '\n{"key": "mni')  # interrupted while writing
     again = thrifty("amorlip", "eval", model, "--data", root, "--out", out, "--json")
     assert json.loads(again.out)["results"] == results
+    other = thrifty("amorlip", "eval", ground / "tiny-clip.json", "--data", root, "--out", out)
+    assert other.code == 2
+    assert "has results of another model" in other.err
+    shutil.copytree(ground / "classes", tmp_path / "more" / "wilds_fmow")
+    beyond = thrifty("amorlip", "eval", model, "--data", tmp_path / "more", "--out", tmp_path / "more.jsonl")
+    assert beyond.code == 2
+    assert "wilds/fmow (acc_worst_region)" in beyond.err
     compared = thrifty("amorlip", "compare", out, out, "--csv", tmp_path / "table.csv")
     assert compared.code == 0, compared.err
     assert "CIFAR-10" in compared.out

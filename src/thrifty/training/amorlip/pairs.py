@@ -16,7 +16,6 @@ from torch import Tensor
 from torch.utils.data import Dataset, IterableDataset, get_worker_info
 
 from thrifty._common.extras import require
-from thrifty._common.runs import world
 from thrifty._common.tables import read_table
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp")
@@ -94,7 +93,8 @@ class Pairs(Dataset[dict[str, Tensor]]):
 class Shards(IterableDataset[dict[str, Tensor]]):
     """Pairs streamed out of tar files, as webdataset lays them out: ``name.jpg`` beside ``name.txt``.
 
-    Shards are shared out among processes and loader workers; each epoch has another order of shards.
+    Shards are shared out among loader workers; each epoch has another order of them. Of several processes the first
+    reads and hands batches on, as Transformers has it for streams, so that all ranks get equally many.
 
     Args:
         shards: Paths of the tar files.
@@ -123,10 +123,8 @@ class Shards(IterableDataset[dict[str, Tensor]]):
     def __iter__(self) -> Iterator[dict[str, Tensor]]:
         generator = torch.Generator().manual_seed(1_000_003 * self.seed + self.epoch)
         order = torch.randperm(len(self.shards), generator=generator).tolist()
-        rank, ranks = world()
         worker = get_worker_info()
-        own, of = (worker.id, worker.num_workers) if worker else (0, 1)
-        mine = order[rank * of + own :: ranks * of]
+        mine = order[worker.id :: worker.num_workers] if worker else order
         held: list[tuple[bytes, str]] = []
         for pair in itertools.chain.from_iterable(tar_pairs(self.shards[place]) for place in mine):
             held.append(pair)

@@ -33,7 +33,8 @@ class AmorLIPTrainer(_transformers.Trainer):  # type: ignore[misc, name-defined]
 
     Batches hold what the model is called with (``pixel_values``, ``input_ids`` ...; ``image`` and ``text`` for
     open_clip), and may hold ``index``, each pair's number in the data set, for losses that need it. The loss is told
-    every epoch, its state goes into every checkpoint, and s is clamped after every step.
+    every epoch (those of a stream it counts by its own ``steps_per_epoch``), its state goes into every checkpoint, and
+    s is clamped after every step.
 
     Args:
         model: ``CLIPModel``, ``SiglipModel``, or a CLIP model of open_clip.
@@ -166,8 +167,10 @@ def _callback(trainer: AmorLIPTrainer) -> Any:
     """Tell the loss of epochs, and clamp s."""
 
     def on_epoch_begin(_: Any, args: Any, state: Any, __: Any, **___: Any) -> None:
-        epoch = int((state.epoch or 0.0) + 1e-6)
-        listeners: tuple[Any, ...] = (trainer.loss, trainer.train_dataset)
+        epoch, listeners = int((state.epoch or 0.0) + 1e-6), [trainer.loss, trainer.train_dataset]
+        if not hasattr(trainer.train_dataset, "__len__"):  # all steps are one epoch to Transformers
+            steps = getattr(trainer.loss, "steps_per_epoch", None)  # by which the loss counts for itself
+            epoch, listeners = state.global_step // (steps or 1), [trainer.train_dataset]
         for listener in listeners:
             if hasattr(listener, "set_epoch"):
                 listener.set_epoch(epoch)

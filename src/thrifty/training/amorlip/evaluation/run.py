@@ -7,6 +7,7 @@ with ``.cls``, or with ``.txt`` of captions, one a line); or, for retrieval, a t
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import os
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from thrifty._common.files import write_whole
 from thrifty.training.amorlip.evaluation.retrieval import recalls
@@ -24,6 +25,8 @@ from thrifty.training.amorlip.evaluation.zeroshot import TEMPLATES, classificati
 from thrifty.training.amorlip.hosts import Host, embed_images, embed_texts
 from thrifty.training.amorlip.pairs import SUFFIXES, open_picture, read_pairs, tar_members
 
+#: What pictures in a folder a class can tell.
+MEASURED = ("acc1", "acc5", "mean_per_class_recall", "F1-macro_all")
 TABLES = ("pairs.jsonl", "pairs.csv", "pairs.tsv", "pairs.parquet")
 Told = Callable[[int, int, str], object]
 
@@ -43,19 +46,28 @@ def evaluate(
         host: The model.
         tasks: Which.
         root: Folder of the tasks' folders, named by their keys (``/`` may be written ``_``).
-        out: JSON lines; results that are there are kept.
+        out: JSON lines; this model's results that are there are kept.
         batch: Pictures at once.
         progress: Told (done, total, what is being done).
 
     Raises:
         FileNotFoundError: There is data for no task.
-        ValueError: A task's data is not what it should be.
+        ValueError: A task's data is not what it should be, its main metric needs more than pictures and classes, or
+            ``out`` has results of another model.
     """
     there = [(task, folder) for task in tasks if (folder := _folder(root, task.key)) is not None]
     if not there:
         raise FileNotFoundError(f"data: expected folders named as tasks ({tasks[0].key}, ...) in {root}, got none")
+    if beyond := [
+        f"{task.key} ({task.metric})" for task, _ in there if not task.retrieval and task.metric not in MEASURED
+    ]:
+        raise ValueError(
+            f"data: expected tasks measured by {', '.join(MEASURED)} or recall, got {', '.join(beyond)}: their results "
+            "are read from DataComp's or clip-benchmark's files (`thrifty amorlip compare`)"
+        )
     _mend(out)
-    done = read_results(out)
+    model = _fingerprint(host.model)
+    done = read_results(out, model)
     host.model.eval()
     for place, (task, folder) in enumerate(there):
         if task.key in done:
@@ -63,7 +75,7 @@ def evaluate(
         progress(place, len(there), task.name)
         metrics = retrieval(host, folder, batch) if task.retrieval else classification(host, folder, batch)
         done[task.key] = metrics
-        _append(out, {"key": task.key, "metrics": metrics})
+        _append(out, {"key": task.key, "model": model, "metrics": metrics})
     return done
 
 
@@ -177,6 +189,15 @@ def _batched(rows: Iterator[tuple[Any, Any]], size: int) -> Iterator[tuple[list[
             held = []
     if held:
         yield [a for a, _ in held], [b for _, b in held]
+
+
+def _fingerprint(model: nn.Module) -> str:
+    """Return what tells one model's weights from another's."""
+    digest = hashlib.sha256()
+    for name, weight in model.state_dict().items():
+        digest.update(name.encode())
+        digest.update(weight.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()[:16]
 
 
 def _mend(path: Path) -> None:

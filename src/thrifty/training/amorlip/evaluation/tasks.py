@@ -63,13 +63,17 @@ def load_tasks(path: Path = DEFAULT) -> tuple[Task, ...]:
     return tasks
 
 
-def read_results(path: Path) -> dict[str, dict[str, float]]:
+def read_results(path: Path, model: str | None = None) -> dict[str, dict[str, float]]:
     """Read results, one JSON object a line: ours, DataComp's (``key``), or clip-benchmark's (``dataset``).
 
     A last line that was cut off is left out; of two results of one task the later one counts.
 
+    Args:
+        path: The file; none is no results.
+        model: Whose results they must be, if they say it.
+
     Raises:
-        ValueError: Another line is no result.
+        ValueError: Another line is no result, or is another model's.
     """
     lines = path.read_text().splitlines() if path.exists() else []
     found: dict[str, dict[str, float]] = {}
@@ -83,6 +87,8 @@ def read_results(path: Path) -> dict[str, dict[str, float]]:
         key = record.get("key") or str(record.get("dataset", "")).removeprefix("wds/")
         if not key or not isinstance(record.get("metrics"), dict):
             raise ValueError(f"{path}, line {number}: expected a key (or dataset) and metrics, got {', '.join(record)}")
+        if model is not None and record.get("model", model) != model:
+            raise ValueError(f"out: {path} has results of another model, {key}'s for one; choose another file")
         found[key] = {name: float(value) for name, value in record["metrics"].items() if isinstance(value, int | float)}
     return found
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int
+from sklearn.metrics import f1_score
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -53,7 +55,7 @@ def zero_shot_classifier(
 def classification_metrics(
     image_features: Float[Tensor, "n dim"], classifier: Float[Tensor, "classes dim"], labels: Int[Tensor, " n"]
 ) -> dict[str, float]:
-    """Return ``acc1``, ``acc5`` and ``mean_per_class_recall``, as shares.
+    """Return ``acc1``, ``acc5``, ``mean_per_class_recall`` and ``F1-macro_all`` (of classes there are), as shares.
 
     Raises:
         ValueError: Labels and images differ in number, or there is none.
@@ -65,7 +67,7 @@ def classification_metrics(
     """
     if len(labels) != len(image_features) or not len(labels):
         raise ValueError(f"labels: expected {len(image_features)}, at least one, got {len(labels)}")
-    labels = labels.to(image_features.device)
+    true, labels = labels.cpu(), labels.to(image_features.device)
     near = (image_features @ classifier.mT).topk(min(5, len(classifier)), dim=1).indices
     right = near == labels.unsqueeze(1)
     first = right[:, 0].double()
@@ -75,6 +77,9 @@ def classification_metrics(
         "acc1": float(first.mean()),
         "acc5": float(right.any(1).double().mean()),
         "mean_per_class_recall": float((hits / counts)[counts > 0].mean()),
+        "F1-macro_all": float(
+            f1_score(true, near[:, 0].cpu(), labels=np.unique(true), average="macro", zero_division=0)
+        ),
     }
 
 
