@@ -128,6 +128,12 @@ def test_evaluation_by_the_trainer_teaches_the_networks_nothing(tmp_path):
     assert all(torch.equal(a, b) for a, b in zip(before, trainer.loss.amortizer.parameters(), strict=True))
 
 
+def test_the_default_loss_lasts_as_long_as_the_run(tmp_path):
+    args = arguments(tmp_path, num_train_epochs=3, max_steps=-1)
+    trainer = AmorLIPTrainer(clip_model(), args, train_dataset=clip_rows())
+    assert trainer.loss.config.epochs == 3
+
+
 def test_inputs_that_would_be_dropped_are_refused(tmp_path):
     with pytest.raises(ValueError, match=r"args: expected TrainingArguments\(remove_unused_columns=False\)"):
         AmorLIPTrainer(clip_model(), arguments(tmp_path, remove_unused_columns=True), train_dataset=clip_rows())

@@ -40,7 +40,7 @@ class AmorLIPTrainer(_transformers.Trainer):  # type: ignore[misc, name-defined]
         model: ``CLIPModel``, ``SiglipModel``, or a CLIP model of open_clip.
         args: ``TrainingArguments``; ``remove_unused_columns=False``, since models do not name all of these columns.
         loss: A module called as ``open_clip.ClipLoss``; by default an :class:`AmorLIPLoss`.
-        config: Settings of the default loss.
+        config: Settings of the default loss; none: the defaults for as many epochs as ``args`` has.
         gather: Of the default loss.
         lr_tau: A rate of the temperature's own, constant, a third once 1/s ≤ 0.03; by default it shares the schedule.
         betas: Of AdamW.
@@ -90,6 +90,8 @@ class AmorLIPTrainer(_transformers.Trainer):  # type: ignore[misc, name-defined]
         if loss is None:
             rank, ranks = world()
             data = self.train_dataset
+            if config is None and self.args.max_steps <= 0:
+                config = AmorLIPConfig(epochs=max(1, round(self.args.num_train_epochs)))
             loss = AmorLIPLoss(
                 embedding_width(model), config, num_samples=len(data) if hasattr(data, "__len__") else None,
                 gather=gather, rank=rank, world_size=ranks,
