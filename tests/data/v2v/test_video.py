@@ -38,6 +38,51 @@ def test_colour_is_written_and_read(tmp_path):
     assert read_frames(path).shape == (3, 32, 48), "an odd row is cut off"
 
 
+@pytest.mark.parametrize(
+    ("suffix", "codec", "options"),
+    [
+        (".avi", "mpeg4", {"bf": "2", "g": "12"}),
+        (".avi", "libx264", {"bf": "3", "g": "10"}),
+        (".mp4", "libx264", {"bf": "3", "g": "10", "x264-params": "open-gop=1:keyint=10:min-keyint=10:scenecut=0"}),
+        (".ts", "libx264", {"bf": "2", "g": "10"}),
+        (".mpg", "mpeg2video", {"bf": "2", "g": "10"}),
+    ],
+)
+def test_any_start_is_the_frame_of_a_whole_decode(tmp_path, suffix, codec, options):
+    path = tmp_path / f"clip{suffix}"
+    rng = np.random.default_rng(0)
+    scene = rng.integers(0, 256, (64, 160), dtype=np.uint8).repeat(2, 0)[:64]
+    with av.open(str(path), "w") as container:
+        stream = container.add_stream(codec, rate=25, options=options)
+        stream.width, stream.height, stream.pix_fmt = 96, 64, "yuv420p"
+        for at in range(40):
+            frame = av.VideoFrame.from_ndarray(np.ascontiguousarray(scene[:, at : at + 96]), format="gray")
+            container.mux(stream.encode(frame))
+        container.mux(stream.encode())
+    with av.open(str(path)) as container:
+        whole = [frame.to_ndarray()[:64, :96] for frame in container.decode(video=0)]
+    assert len(read_frames(path)) == len(whole) == 40
+    for start in range(40):
+        np.testing.assert_array_equal(read_frames(path, start, 1)[0], whole[start], err_msg=str(start))
+
+
+def test_ten_bits_are_read_as_eight(tmp_path):
+    path = tmp_path / "deep.mkv"
+    levels = np.full((64, 64), 600, np.uint16)
+    with av.open(str(path), "w") as container:
+        stream = container.add_stream("ffv1", rate=25)
+        stream.width, stream.height, stream.pix_fmt = 64, 64, "yuv420p10le"
+        for _ in range(3):
+            frame = av.VideoFrame(64, 64, "yuv420p10le")
+            frame.planes[0].update(levels.tobytes())
+            for plane in frame.planes[1:]:
+                plane.update(np.full((32, 32), 512, np.uint16).tobytes())
+            container.mux(stream.encode(frame))
+        container.mux(stream.encode())
+    assert (read_frames(path) == 150).all()
+    assert (read_frames(path, full_range=True) == round((150 - 16) / 219 * 255)).all()
+
+
 def test_more_frames_than_there_are(clip):
     path = clip(frames=10)
     with pytest.raises(VideoError, match=r"clip.mp4: expected 5 frames from frame 7 on, got 10 in all"):

@@ -1,13 +1,15 @@
 """Frames out of real video files, through PyAV: exact by presentation time, grey, and only what is asked for.
 
-Seeking by frame number is inexact in some containers, so a file's packets are listed first (without decoding them), and
-the frames wanted are those at their presentation times.
+Seeking is inexact in some containers, so a file's packets are listed first (without decoding them), and what a seek
+brings must have the presentation times that are wanted; where it has not, the file is decoded from its beginning.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,11 @@ from thrifty._common.extras import require
 
 #: Endings that are taken for videos in a folder.
 SUFFIXES = (".mp4", ".avi", ".mkv", ".webm", ".mov", ".m4v", ".mpg", ".mpeg", ".ogv")
+
+#: Containers that store every frame's presentation time; others' are guessed.
+PRECISE = ("mov,mp4,m4a,3gp,3g2,mj2", "matroska,webm")
+
+Grey = Callable[[Any], NDArray[np.uint8]]
 
 #: Intervals that differ from the median by more than this share make a variable frame rate.
 UNEVEN = 0.5
@@ -82,7 +89,7 @@ def probe(path: str | os.PathLike[str]) -> VideoInfo:
     """
     with _opened(path) as container:
         stream = container.streams.video[0]
-        times = _times(container, stream)
+        times, _ = _times(container, stream)
         steps = np.diff(times)
         usual = float(np.median(steps)) if len(steps) else 1.0
         uneven = float((np.abs(steps - usual) > UNEVEN * usual).mean()) if len(steps) else 0.0
@@ -105,7 +112,7 @@ def timestamps(path: str | os.PathLike[str]) -> NDArray[np.float64]:
     """
     with _opened(path) as container:
         stream = container.streams.video[0]
-        times = _times(container, stream)
+        times, _ = _times(container, stream)
         micro: NDArray[np.float64] = (times - times[:1]).astype(np.float64) * float(stream.time_base * 1_000_000)
         return micro
 
@@ -143,30 +150,52 @@ def read_frames(
         raise ValueError(
             f"start, count: expected a start of at least 0 and a count of at least 1, got {start}, {count}"
         )
-    frames: list[NDArray[np.uint8]] = []
     with _opened(path) as container:
-        stream = container.streams.video[0]
-        stream.thread_type = "NONE" if threads == 1 else "AUTO"
-        times = _times(container, stream)
-        wanted = len(times) - start if count is None else count
-        if start + wanted > len(times) or wanted < 1:
-            raise VideoError(f"{path}: expected {wanted} frames from frame {start} on, got {len(times)} in all")
-        first = times[start]
-        container.seek(int(first), stream=stream, backward=True)
-        try:
-            for frame in container.decode(stream):
-                if frame.pts is not None and frame.pts < first:
-                    continue
-                frames.append(_grey(frame, path, window, full_range))
-                if len(frames) == wanted:
-                    break
-        except require("av", extra="vision").error.FFmpegError as error:
-            raise VideoError(f"{path}: it is corrupt behind frame {start + len(frames)}: {error}") from None
+        times, sure = _times(container, container.streams.video[0])
+    wanted = len(times) - start if count is None else count
+    if start + wanted > len(times) or wanted < 1:
+        raise VideoError(f"{path}: expected {wanted} frames from frame {start} on, got {len(times)} in all")
+    grey = partial(_grey, path=path, window=window, full_range=full_range)
+    frames: list[NDArray[np.uint8]] = []
+    presented: list[int] = []
+    if sure and start:
+        frames, presented = _decoded(path, grey, start, wanted, threads, int(times[start]))
+    if presented != times[start : start + wanted].tolist():
+        frames, _ = _decoded(path, grey, start, wanted, threads)
     if len(frames) < wanted:
         raise VideoError(f"{path}: expected {wanted} frames from frame {start} on, got {len(frames)}; is it cut off?")
     if len({frame.shape for frame in frames}) > 1:
         raise VideoError(f"{path}: the size of its frames changes: {sorted({frame.shape for frame in frames})}")
     return np.stack(frames)
+
+
+def _decoded(
+    path: str | os.PathLike[str], grey: Grey, start: int, wanted: int, threads: int, first: int | None = None
+) -> tuple[list[NDArray[np.uint8]], list[int]]:
+    """Decode frames in their order, from a seek to the presentation time ``first`` on, or else from the beginning.
+
+    Returns:
+        Their grey levels, and their presentation times.
+    """
+    frames, presented = [], []
+    skip = 0 if first is not None else start
+    with _opened(path) as container:
+        stream = container.streams.video[0]
+        stream.thread_type = "NONE" if threads == 1 else "AUTO"
+        if first is not None:
+            container.seek(first, stream=stream, backward=True)
+        try:
+            for frame in container.decode(stream):
+                if skip or (first is not None and frame.pts is not None and frame.pts < first):
+                    skip -= bool(skip)
+                    continue
+                frames.append(grey(frame))
+                presented.append(frame.pts)
+                if len(frames) == wanted:
+                    break
+        except require("av", extra="vision").error.FFmpegError as error:
+            raise VideoError(f"{path}: it is corrupt behind frame {start + len(frames)}: {error}") from None
+    return frames, presented
 
 
 def write_video(path: str | os.PathLike[str], frames: UInt8[np.ndarray, "frames h w *c"], rate: float = 25) -> Path:
@@ -202,35 +231,40 @@ def _opened(path: str | os.PathLike[str]) -> Any:
     return container
 
 
-def _times(container: Any, stream: Any) -> NDArray[np.int64]:
-    """Return the sorted presentation times of all packets, and rewind."""
+def _times(container: Any, stream: Any) -> tuple[NDArray[np.int64], bool]:
+    """Return the sorted times of all packets, and whether they are surely those of presentation."""
     av = require("av", extra="vision")
     times: list[int] = []
+    sure = container.format.name in PRECISE
     try:
         for packet in container.demux(stream):
             if packet.size and not packet.is_discard:
+                sure &= packet.pts is not None
                 times += [packet.dts if packet.pts is None else packet.pts]
     except av.error.FFmpegError as error:
         raise VideoError(f"{container.name}: it is corrupt behind packet {len(times)}: {error}") from None
     if None in times:
         raise VideoError(f"{container.name}: its packets have no times; remux it (ffmpeg -i in -c copy out.mp4)")
-    container.seek(0, stream=stream)
-    return np.sort(np.array(times, np.int64))
+    return np.sort(np.array(times, np.int64)), sure
 
 
 def _grey(frame: Any, path: Any, window: tuple[int, int, int, int] | None, full_range: bool) -> NDArray[np.uint8]:
-    planar = frame.format.name.startswith(("yuv4", "yuvj4", "gray", "nv12")) and "10" not in frame.format.name
-    if planar and "12le" not in frame.format.name and "16" not in frame.format.name:
+    name, bits = frame.format.name, frame.format.components[0].bits
+    levels: NDArray[np.uint8]
+    limited = False
+    if name.startswith(("yuv4", "yuvj4", "yuva4", "gray", "nv12")) and (bits == 8 or name.endswith("le")):
         plane = frame.planes[0]
-        levels = np.frombuffer(plane, np.uint8).reshape(-1, plane.line_size)[: frame.height, : frame.width]
+        words: NDArray[Any] = np.frombuffer(plane, np.uint8 if bits == 8 else np.dtype("<u2"))
+        rows = words.reshape(-1, plane.line_size // words.itemsize)[: frame.height, : frame.width]
+        levels = (rows >> (bits - 8)).astype(np.uint8)
+        limited = not name.startswith(("yuvj", "gray")) and frame.color_range != 2  # 2 is JPEG's
     else:
-        levels = frame.to_ndarray(format="gray")
+        levels = frame.to_ndarray(format="gray")  # of full range
     if window is not None:
         top, left, height, width = window
         if min(top, left) < 0 or top + height > frame.height or left + width > frame.width:
             raise VideoError(f"{path}: a window of {window} does not fit into {frame.height} x {frame.width}")
         levels = levels[top : top + height, left : left + width]
-    if full_range and frame.color_range != 2:  # 2 is JPEG's: full already
-        table = np.rint(np.clip((np.arange(256) - 16.0) / 219, 0, 1) * 255).astype(np.uint8)
-        return table[levels]
+    if full_range and limited:
+        levels = np.rint(np.clip((np.arange(256) - 16.0) / 219, 0, 1) * 255).astype(np.uint8)[levels]
     return levels.copy()
