@@ -2,6 +2,7 @@
 
 import subprocess
 import time
+from pathlib import Path
 
 import pytest
 
@@ -46,13 +47,19 @@ def test_allocated_peak_sees_scratch_that_is_freed_again():
     assert memory.allocated_peak(work) == pytest.approx(8 * MIB, rel=0.01)
 
 
+@pytest.fixture
+def importable(monkeypatch):
+    """Let a fresh process import this file by its bare name (some packages install a ``tests`` of their own)."""
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
+
+
 def fill(mebibytes):
     """Touch that much memory, in the fresh process of the test below."""
     return sum(bytearray(b"\1") * (mebibytes * MIB))
 
 
-def test_resident_peak_agrees_with_what_was_touched():
-    assert memory.resident_peak("tests.bench.test_measuring:fill", 64) == pytest.approx(64 * MIB, rel=0.1)
+def test_resident_peak_agrees_with_what_was_touched(importable):
+    assert memory.resident_peak("test_measuring:fill", 64) == pytest.approx(64 * MIB, rel=0.1)
 
 
 def fail(text):
@@ -60,10 +67,10 @@ def fail(text):
     raise ValueError(text)
 
 
-def test_a_function_runs_in_a_process_of_its_own_and_its_failure_comes_through(capfd):
+def test_a_function_runs_in_a_process_of_its_own_and_its_failure_comes_through(importable):
     assert isolated.call("math:hypot", 3, 4) == 5
     with pytest.raises(RuntimeError, match="failed in a fresh process: ValueError: so it is"):
-        memory.resident_peak("tests.bench.test_measuring:fail", "so it is")
+        memory.resident_peak("test_measuring:fail", "so it is")
     with pytest.raises(ImportError, match="no_such_module:work needs what is not installed: 'no_such_module'"):
         isolated.call("no_such_module:work")
     with pytest.raises(subprocess.TimeoutExpired):
