@@ -173,6 +173,12 @@ def test_stage_two_compiles_whole():
         (lambda a: a | {"log_lambda_text": torch.zeros(3)}, "log_lambda_text: expected 8 numbers, got"),
         (lambda a: a | {"pos_coef": -1.0}, "pos_coef: expected a number of at least 0, got -1.0"),
         (lambda a: a | {"neg_coef": 0.0}, "neg_coef: expected a number above 0, got 0.0"),
+        (lambda a: a | {"logit_scale": torch.tensor(float("nan"))}, "logit_scale: expected exp"),
+        (lambda a: a | {"logit_scale": -5.0}, "logit_scale: expected exp"),
+        (
+            lambda a: a | {"caption_ids": torch.zeros(1).long()},
+            "caption_ids: expected a tensor of 8 whole numbers, got",
+        ),
         (lambda a: a | {"chunk_size": 0}, "chunk_size: expected a number of rows of at least 1, got 0"),
     ],
 )

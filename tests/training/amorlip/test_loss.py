@@ -42,6 +42,21 @@ def test_it_stands_in_for_clip_loss():
         torch.testing.assert_close(a, 2 * b, atol=1e-5, rtol=1e-4)
 
 
+@pytest.mark.parametrize("options", [{}, {"negatives_only": True}, {"encoder_lambda": "target"}, {"pos_coef": 0.0}])
+@pytest.mark.parametrize("scale", [14.0, 100.0])
+def test_one_block_and_several_are_the_same(options, scale):
+    """One block's logits are kept for the towers' loss; several are made again."""
+    losses = make(**options).double(), make(chunk_size=5, **options).double()
+    ids = torch.arange(32) % 30
+    for step in range(15):
+        u, v = pairs(step, dtype=torch.float64)
+        s, b = (torch.tensor(x, dtype=torch.float64, requires_grad=True) for x in (scale, -1.0))
+        found = [gradients(loss(u, v, s, b, caption_ids=ids), u, v, s, b) for loss in losses]
+        for one, several in zip(*found, strict=True):
+            torch.testing.assert_close(one, several, atol=1e-9, rtol=1e-9)
+    assert losses[0].log_lambda is not None
+
+
 def test_weights_stay_within_the_bound_of_the_mixture():
     for options in ({}, {"negatives_only": True}, {"num_samples": 5000}):
         loss = make(beta_max=0.8, **options)

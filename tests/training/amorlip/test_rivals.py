@@ -103,3 +103,11 @@ def test_neuclips_inner_problem_ends_at_log_g():
     assert objective(after) < objective(a)
     assert list(fitted.eval()(u, v, S, output_dict=True)) == ["contrastive_loss"]
     assert not [p for p in fitted.parameters() if p.requires_grad]
+
+
+@pytest.mark.parametrize("loss", [SogCLRLoss(100), FastCLIPLoss(100)])
+@pytest.mark.parametrize("index", [None, torch.arange(5), torch.arange(93, 101), torch.arange(-1, 7)])
+def test_numbers_of_pairs_that_will_not_do_are_refused(loss, index):
+    with pytest.raises(ValueError, match="index: expected 8 numbers below num_samples 100, got"):
+        loss(*pairs(batch=8), S, index=index)
+    assert (loss.log_u == -math.inf).all()

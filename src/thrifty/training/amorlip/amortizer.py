@@ -7,28 +7,30 @@ batch, another batch size or more ranks do not change what they mean.
 
 from __future__ import annotations
 
-from typing import Any
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any, Self
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from thrifty._common.checks import one_of, whole
-from thrifty.training.amorlip.config import AmorLIPConfig
-from thrifty.training.amorlip.contrastive import check_pair
+from thrifty.training.amorlip.admission import check_finite, check_pair, check_scale, check_width
+from thrifty.training.amorlip.config import SHAPES, AmorLIPConfig
 from thrifty.training.amorlip.networks import make_network
 from thrifty.training.amorlip.objectives import amortization_objective
 from thrifty.training.amorlip.partition import (
     BatchPartition,
     Coefficients,
-    as_number,
     auto_pos_coef,
-    autocast_off,
     batch_log_partition,
-    wide,
 )
-from thrifty.training.amorlip.ring import Group, broadcast_, mean_
+from thrifty.training.amorlip.precision import as_number, autocast_off, wide
+from thrifty.training.amorlip.ring import Group, broadcast_, mean_, size_of
 from thrifty.training.amorlip.schedules import cosine_ramp, mix
+
+_log = logging.getLogger(__name__)
 
 #: The fit ends after so many consecutive losses that hardly change.
 PATIENCE = 5
@@ -83,6 +85,7 @@ class PartitionAmortizer(nn.Module):
         self.epoch: int | None = None
         self.starts = 0  # of the online networks
         self.steps = 0  # of the towers
+        self.calls = 0  # of the loss, in the step that is under way
         self.fitted = self.has_previous = False
         self._start()
 
@@ -106,7 +109,7 @@ class PartitionAmortizer(nn.Module):
         self.starts, self.fitted, self.fresh = self.starts + 1, False, True
 
     def _adam(self) -> torch.optim.Adam:
-        return torch.optim.Adam(self._learned, lr=self.config.amor_lr, foreach=True)
+        return torch.optim.Adam(self._learned, lr=self.config.amor_lr, fused=True)
 
     @property
     def beta(self) -> float:
@@ -130,8 +133,11 @@ class PartitionAmortizer(nn.Module):
 
     def pos_coef(self, batch: int) -> float:
         """Return κ."""
-        fixed = self.config.pos_coef
-        return auto_pos_coef(batch, self.num_samples) if fixed == "auto" else float(fixed)
+        if self.config.pos_coef != "auto":
+            return float(self.config.pos_coef)
+        if self.num_samples is not None and not self.training:  # what is only looked at may be larger
+            batch = min(batch, self.num_samples)
+        return auto_pos_coef(batch, self.num_samples)
 
     def start_epoch(self, epoch: int) -> None:
         """Enter an epoch: keep the averaged networks as the previous ones, and begin anew where that is due.
@@ -166,8 +172,13 @@ class PartitionAmortizer(nn.Module):
             text_features: v.
             logit_scale: s; the MLP looks at it only with ``scale_inputs``.
             which: ``"target"`` (averaged), ``"online"`` or ``"previous"`` (of the epoch before).
+
+        Raises:
+            ValueError: There are no such networks, or the features are of another width.
         """
         one_of("which", which, ("target", "online", "previous"))
+        for name, features in (("image_features", image_features), ("text_features", text_features)):
+            check_width(name, features, self.embed_dim)
         networks = {"target": self.target, "online": self.online, "previous": self.previous}[which]
         with torch.no_grad(), autocast_off(image_features):
             u, v = wide(image_features.detach()), wide(text_features.detach())
@@ -201,14 +212,20 @@ class PartitionAmortizer(nn.Module):
         """Fit the networks to one batch, and return the targets, log Z/N of images and texts (mixed, where β > 0).
 
         Raises:
-            ValueError: The features do not fit together.
+            ValueError: The features do not fit together, hold NaN or are more than ``num_samples``, a pair is alone, or
+                the scale is not positive.
         """
-        check_pair(image_features, text_features)
+        ranks = size_of(self.group)
+        check_pair(image_features, text_features, self.embed_dim, ranks)
+        check_finite("image_features", image_features)
+        check_finite("text_features", text_features)
+        check_scale(logit_scale)
+        auto_pos_coef(len(image_features) * ranks, self.num_samples)
         with torch.no_grad(), autocast_off(image_features):
             u, v = wide(image_features.detach()), wide(text_features.detach())
             scale = as_number(logit_scale, u)
             found = batch_log_partition(
-                u, v, scale, coefficients=self.coefficients(len(u)), logit_bias=logit_bias,
+                u, v, scale, coefficients=self.coefficients(len(u) * ranks), logit_bias=logit_bias,
                 chunk_size=self.config.chunk_size, group=self.group,
             )  # fmt: skip
             targets = self.mixed(u, v, scale, found.mean_scale())
@@ -302,17 +319,55 @@ class PartitionAmortizer(nn.Module):
         torch._foreach_lerp_(slow, fast, 1 - self.decay)
 
     def get_extra_state(self) -> dict[str, Any]:
-        """Return what a ``state_dict`` holds beside the networks: Adam's state and the counters."""
-        names = ("epoch", "starts", "steps", "fitted", "has_previous", "fresh")
-        return {"optimizer": self.optimizer.state_dict(), **{name: getattr(self, name) for name in names}}
+        """Return what a ``state_dict`` holds beside the networks: Adam's state, the counters and the settings."""
+        names = ("epoch", "starts", "steps", "calls", "fitted", "has_previous", "fresh")
+        held = {name: getattr(self, name) for name in names}
+        return {"config": self.config.to_json(), "optimizer": self.optimizer.state_dict(), **held}
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
         """Take up where :meth:`get_extra_state` left off."""
         self.optimizer = self._adam()
         self.optimizer.load_state_dict(state["optimizer"])
         for name, value in state.items():
-            if name != "optimizer":
+            if name not in ("config", "optimizer"):
                 setattr(self, name, value)
+
+    def _load_from_state_dict(self, state: Mapping[str, Any], prefix: str, *more: Any) -> None:
+        """Look at all of a state before any of it is taken: half of another's would be worse than none."""
+        held = {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}
+        extra = held.get("_extra_state", {})
+        if "config" in extra:
+            self._check_config(AmorLIPConfig.from_json(extra["config"]))
+        for name, own in self.state_dict().items():
+            if name not in held:
+                raise ValueError(f"state_dict: expected that of an AmorLIPLoss, got one without {prefix}{name}")
+            if isinstance(own, Tensor) and own.shape != held[name].shape:
+                shapes = f"{tuple(own.shape)} for {prefix}{name}, got {tuple(held[name].shape)}"
+                raise ValueError(f"embed_dim: expected a state whose networks are as wide, {shapes}")
+        super()._load_from_state_dict(state, prefix, *more)
+
+    def _check_config(self, theirs: AmorLIPConfig) -> None:
+        """Refuse a state of networks of another shape, and remark on other settings that have changed."""
+        changed = []
+        for name, before in vars(theirs).items():
+            now = getattr(self.config, name)
+            if now != before and name in SHAPES:
+                raise ValueError(f"{name}: the state is of a loss with {before!r}, got {now!r}")
+            if now != before:
+                changed.append(f"{name} ({before!r}, now {now!r})")
+        if changed:
+            _log.warning("state_dict: it goes on with settings that have changed: %s", ", ".join(changed))
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        """Follow a module to its device, with Adam's moments, but not into 16 bits, where the networks learn little."""
+
+        def moved(held: Tensor) -> Tensor:
+            found = fn(held)
+            return held.to(found.device) if found.is_floating_point() and found.dtype.itemsize < 4 else found
+
+        super()._apply(moved, recurse)  # type: ignore[no-untyped-call]
+        self.optimizer.load_state_dict(self.optimizer.state_dict())
+        return self
 
 
 def copy_(to: nn.Module, of: nn.Module) -> None:

@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields, replace
-from pathlib import Path
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Literal
 
-from thrifty._common import settings
 from thrifty._common.checks import number, one_of, whole
-from thrifty._common.files import write_whole
+from thrifty._common.settings import Settings
 from thrifty.training.amorlip.networks import NETWORKS
 from thrifty.training.amorlip.objectives import OBJECTIVES, SCALED_OFFICIALLY
 from thrifty.training.amorlip.partition import check_chunk_size
 from thrifty.training.amorlip.schedules import rho_at
 
-SCHEMA, VERSION = "thrifty.amorlip", 1
-FILE = "amorlip.json"
 DENOMINATORS = ("combined", "target", "online")
 
 
+#: Settings that networks of other shapes come of.
+SHAPES = ("network", "hidden_factor", "prototypes", "scale_inputs")
+
+
 @dataclass(frozen=True)
-class AmorLIPConfig:
+class AmorLIPConfig(Settings):
     """How partition functions are amortised, and what the towers divide by.
 
     Args:
@@ -69,6 +68,9 @@ class AmorLIPConfig:
     Source:
         arXiv 2505.18983, section 3 and appendix C; ``gkl``, ``"auto"`` and the mean scale are ours.
     """
+
+    schema = "thrifty.amorlip"
+    file = "amorlip.json"
 
     objective: Literal["l2_log", "gkl", "js", "kl", "neuclip"] = "l2_log"
     network: Literal["mlp", "prototypes"] = "mlp"
@@ -129,6 +131,8 @@ class AmorLIPConfig:
         for value in self.rho if isinstance(self.rho, Sequence) else () if self.rho is None else (self.rho,):
             number("rho", value, "a number, or a list of them")
         rho_at(self.rho, 0, self.epochs)
+        if self.epochs and self.beta_epochs and self.beta_epochs > self.epochs:
+            raise ValueError(f"beta_epochs: expected at most the {self.epochs} epochs, got {self.beta_epochs}")
         if self.adaptive_tau and self.rho is None:
             raise ValueError("adaptive_tau: expected rho with it (0.0 for no further pressure), got none")
         if not self.use_prev and self.encoder_lambda == "combined":
@@ -141,36 +145,3 @@ class AmorLIPConfig:
     def ramp(self) -> int:
         """Epochs over which β grows."""
         return self.beta_epochs or (max(1, self.epochs // 2) if self.epochs else 16)
-
-    def with_overrides(self, **overrides: Any) -> AmorLIPConfig:
-        """Return a copy with some settings changed.
-
-        Raises:
-            ValueError: There is no such setting.
-        """
-        known = [field.name for field in fields(self)]
-        if unknown := sorted(set(overrides) - set(known)):
-            raise ValueError(f"{', '.join(unknown)}: no such setting; there are {', '.join(known)}")
-        return replace(self, **overrides)
-
-    def to_json(self) -> str:
-        """Return the settings as JSON, with schema and version."""
-        return settings.dump(asdict(self), SCHEMA, VERSION)
-
-    @classmethod
-    def from_json(cls, text: str) -> AmorLIPConfig:
-        """Read what :meth:`to_json` wrote.
-
-        Raises:
-            ValueError: It is something else, or holds a setting that does not exist.
-        """
-        return cls(**settings.parse(text, SCHEMA, VERSION, known=[field.name for field in fields(cls)]))
-
-    def save_pretrained(self, folder: str | os.PathLike[str], *, force: bool = False) -> Path:
-        """Write the settings to ``folder/amorlip.json``, beside a model's own files."""
-        return write_whole(Path(folder) / FILE, self.to_json(), force=force)
-
-    @classmethod
-    def from_pretrained(cls, folder: str | os.PathLike[str]) -> AmorLIPConfig:
-        """Read what :meth:`save_pretrained` wrote; raises as :meth:`from_json`."""
-        return cls.from_json((Path(folder) / FILE).read_text())

@@ -5,7 +5,8 @@
 Since λ does not depend on the rest of the batch, loss and gradient are sums over blocks of rows: with
 G = (w^I + w^T)/B, dL/du = s (G v − 2 v/B), dL/dv = s (Gᵀ u − 2 u/B), dL/ds = Σ G∘cos − 2 mean cos_ii. Each block of
 logits is made once, turned into G and forgotten: three products with a matrix of features where the softmax loss of two
-directions needs six, and memory for one block instead of B² logits and their gradients.
+directions needs six, and memory for one block instead of B² logits and their gradients. Where one block is all, the
+logits that the batch's own denominators were summed from are taken again.
 
 Over several ranks each one works out the gradient of its own rows against everybody's: features and one log λ a row go
 around without gradient, and nothing comes back. Averaged over ranks (as DDP does) that is exactly the gradient of one
@@ -21,16 +22,15 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from thrifty.training.amorlip.admission import check_captions, check_pair, check_scale
 from thrifty.training.amorlip.partition import (
     Coefficients,
-    as_number,
-    autocast_off,
     blocks,
     check_chunk_size,
     logits,
     weigh_,
-    wide,
 )
+from thrifty.training.amorlip.precision import as_number, autocast_off, wide, within
 from thrifty.training.amorlip.ring import Group, around
 
 
@@ -100,6 +100,10 @@ def amortized_clip_loss(
     """
     coefficients = Coefficients(pos_coef, neg_coef)
     check_pair(image_features, text_features)
+    check_captions(caption_ids, len(image_features))
+    # On an accelerator looking at a number makes the host wait.
+    if not torch.compiler.is_compiling() and (not isinstance(logit_scale, Tensor) or logit_scale.device.type == "cpu"):
+        check_scale(logit_scale)
     for name, values in (("log_lambda_image", log_lambda_image), ("log_lambda_text", log_lambda_text)):
         if values.shape != image_features.shape[:1]:
             raise ValueError(f"{name}: expected {len(image_features)} numbers, got shape {tuple(values.shape)}")
@@ -123,8 +127,12 @@ def contrast(
     chunk_size: int | None = None,
     max_log_weight: float | None = None,
     group: Group = None,
+    kept: Tensor | None = None,
 ) -> Contrast:
-    """Return the loss and its weights; the arguments are those of :func:`amortized_clip_loss`."""
+    """Return the loss and its weights; the arguments are those of :func:`amortized_clip_loss`.
+
+    ``kept`` are the batch's weighed logits A + log c, of one process, where somebody has worked them out already.
+    """
     check_chunk_size(chunk_size)
     scale, bias = (
         value if isinstance(value, Tensor) else as_number(value, wide(image_features[:0]))
@@ -133,25 +141,9 @@ def contrast(
     with autocast_off(image_features):
         loss, image, text, limited = _Contrast.apply(
             image_features, text_features, scale, bias, log_lambda_image, log_lambda_text, caption_ids, coefficients,
-            chunk_size, max_log_weight, group, torch.is_grad_enabled(),
+            chunk_size, max_log_weight, group, kept, torch.is_grad_enabled(),
         )  # fmt: skip
     return Contrast(loss, image, text, limited)
-
-
-def check_pair(image_features: Tensor, text_features: Tensor) -> None:
-    """Refuse features that are not two matrices of the same shape with at least one row.
-
-    Raises:
-        ValueError: They are not.
-    """
-    for name, features in (("image_features", image_features), ("text_features", text_features)):
-        if features.ndim != 2 or not len(features):
-            raise ValueError(f"{name}: expected a batch of rows, got shape {tuple(features.shape)}")
-    if image_features.shape != text_features.shape:
-        raise ValueError(
-            f"text_features: expected the shape of image_features {tuple(image_features.shape)}, "
-            f"got {tuple(text_features.shape)}"
-        )
 
 
 class _Contrast(torch.autograd.Function):
@@ -171,18 +163,19 @@ class _Contrast(torch.autograd.Function):
         chunk_size: int | None,
         limit: float | None,
         group: Group,
+        kept: Tensor | None,
         grad: bool,
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         u, v = wide(image_features), wide(text_features)
         walk = _Walk(
             u, v, as_number(logit_scale, u), as_number(logit_bias, u), log_lambda_image.detach().to(u),
-            log_lambda_text.detach().to(u), caption_ids, coefficients, chunk_size, limit,
+            log_lambda_text.detach().to(u), caption_ids, coefficients, chunk_size, limit, kept,
         )  # fmt: skip
         want = [need and grad for need in ctx.needs_input_grad[:4]]
         walk.go(group, image=want[0] or want[2], text=want[1])
         loss, gradients = walk.result(want)
-        ctx.save_for_backward(*gradients)
         ctx.like = [(x.shape, x.dtype) for x in (image_features, text_features, logit_scale, logit_bias)]
+        ctx.save_for_backward(*(within(slope, dtype) for slope, (_, dtype) in zip(gradients, ctx.like, strict=True)))
         ctx.mark_non_differentiable(walk.image_weight, walk.text_weight, walk.limited)
         return loss, walk.image_weight, walk.text_weight, walk.limited
 
@@ -193,7 +186,7 @@ class _Contrast(torch.autograd.Function):
             (held * grad).to(dtype).reshape(shape) if held.numel() else None
             for held, (shape, dtype) in zip(ctx.saved_tensors, ctx.like, strict=True)
         ]
-        return (*found, *[None] * 8)
+        return (*found, *[None] * 9)
 
 
 class _Walk:
@@ -211,8 +204,9 @@ class _Walk:
         coefficients: Coefficients,
         chunk_size: int | None,
         limit: float | None,
+        kept: Tensor | None,
     ) -> None:
-        self.u, self.v, self.scale, self.bias = u, v, scale, bias
+        self.u, self.v, self.scale, self.bias, self.kept = u, v, scale, bias, kept
         self.log_lambda = (log_lambda_image, log_lambda_text)
         self.ids, self.c, self.chunk_size, self.limit = caption_ids, coefficients, chunk_size, limit
         self.image_weight, self.text_weight = u.new_zeros(len(u)), v.new_zeros(len(v))
@@ -235,7 +229,8 @@ class _Walk:
         for own, (others_v, others_u, others_texts, others_images, others_ids) in around(
             (v, u, of_texts, of_images, ids), group
         ):
-            for rows in blocks(len(u), len(others_v), self.chunk_size, u):
+            chunk_size = self.chunk_size if self.kept is None else len(u)
+            for rows in blocks(len(u), len(others_v), chunk_size, u):
                 same = None if self.ids is None else ids[rows].unsqueeze(1) == others_ids
                 self._meet_texts(rows, others_v, others_texts, same, own=own)
                 if not own:
@@ -271,10 +266,13 @@ class _Walk:
         self, x: Tensor, others: Tensor, of_rows: Tensor, of_columns: Tensor, same: Tensor | None, first: int | None
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Return c e^A / λ of the rows and of the columns, and what their tangents add beyond the limit."""
-        A = logits(x, others, self.scale, self.bias)
-        weigh_(A, self.c, same, first)
+        if self.kept is None:
+            A = logits(x, others, self.scale, self.bias)
+            weigh_(A, self.c, same, first)
+        else:
+            A = self.kept
         columns = A - of_columns
-        rows = A.sub_(of_rows.unsqueeze(1))
+        rows = A - of_rows.unsqueeze(1) if self.kept is not None else A.sub_(of_rows.unsqueeze(1))
         if self.limit is None:
             return rows.exp_(), columns.exp_(), self.total.new_zeros(())
         over = [(part - self.limit).clamp_(min=0) for part in (rows, columns)]

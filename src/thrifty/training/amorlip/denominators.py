@@ -8,25 +8,31 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
-from functools import partial
+from typing import NamedTuple
 
 import torch
 import torch.distributed as dist
+from jaxtyping import Float
 from torch import Tensor
 
 from thrifty.training.amorlip.amortizer import Pair, PartitionAmortizer
-from thrifty.training.amorlip.partition import (
-    BatchPartition,
-    Coefficients,
-    as_number,
-    autocast_off,
-    batch_log_partition,
-    wide,
-)
+from thrifty.training.amorlip.partition import BatchPartition, Coefficients, walk
+from thrifty.training.amorlip.precision import as_number, autocast_off, wide
 from thrifty.training.amorlip.ring import Group, size_of
 
-Walk = Callable[..., BatchPartition]  # over all logits, with some coefficients and ranks
+
+class Divided(NamedTuple):
+    """What a batch is divided by.
+
+    Args:
+        log_lambda: log λ of images and texts, on the scale of the sum.
+        kept: The batch's weighed logits, A + log c, if they were held at once.
+        seconds: In stage I, as the host sees it.
+    """
+
+    log_lambda: Pair
+    kept: Float[Tensor, "batch batch"] | None
+    seconds: float
 
 
 class Denominators:
@@ -41,7 +47,6 @@ class Denominators:
     def __init__(self, amortizer: PartitionAmortizer, gather: str, group: Group) -> None:
         self.amortizer, self.config, self.group = amortizer, amortizer.config, group
         self.local, self.ranks = gather == "local", size_of(group)
-        self.seconds = 0.0  # in stage I, as the host sees it
 
     def coefficients(self, batch: int, *, networks: bool = False) -> Coefficients:
         """Return κ and ω of the towers' loss, or of sums as the networks know them, which may lack the pair."""
@@ -49,27 +54,26 @@ class Denominators:
         positive = 0.0 if lacking else self.amortizer.pos_coef(batch * self.ranks)
         return Coefficients(positive, float(self.ranks) if self.local else 1.0)
 
+    @torch.no_grad()
     def of(
         self, image_features: Tensor, text_features: Tensor, logit_scale: Tensor, logit_bias: Tensor | float,
         caption_ids: Tensor | None, *, fit: bool,
-    ) -> Pair:  # fmt: skip
-        """Return log λ of images and texts on the scale of the sum; fit the networks before, if asked."""
-        with torch.no_grad(), autocast_off(image_features):
+    ) -> Divided:  # fmt: skip
+        """Return what the towers divide by; fit the networks before, if asked."""
+        with autocast_off(image_features):
             u, v = wide(image_features.detach()), wide(text_features.detach())
             scale, bias = as_number(logit_scale, u), as_number(logit_bias, u)
-            walk = partial(
-                batch_log_partition, u, v, scale, logit_bias=bias, caption_ids=caption_ids,
-                chunk_size=self.config.chunk_size,
-            )  # fmt: skip
             own = self.coefficients(len(u), networks=True)
-            batch = targets = None
+            batch = targets = kept = None
             if self.config.encoder_lambda == "combined":
-                batch = walk(coefficients=own, group=None if self.local else self.group)
+                reach = None if self.local else self.group
+                keep = not self.config.negatives_only  # the towers' own coefficients are others then
+                batch, kept = walk(u, v, scale, bias, own, caption_ids, self.config.chunk_size, reach, keep=keep)
                 targets = self.amortizer.mixed(u, v, scale, batch.mean_scale())
+            began = time.perf_counter()
             if fit:
-                began = time.perf_counter()
-                self._fit(u, v, scale, bias, walk, None if self.local else batch)
-                self.seconds += time.perf_counter() - began
+                self._fit(u, v, scale, bias, caption_ids, None if self.local else batch, targets)
+            seconds = time.perf_counter() - began
             if batch is not None and targets is not None:
                 means, log_count = targets, batch.log_count
             else:
@@ -81,13 +85,17 @@ class Denominators:
                 sums = [torch.logaddexp(total, pair) for total in sums]
             # A row without any negative has nothing to be divided by: its weights are 0.
             image, text = (torch.where(total == -math.inf, 0.0, total) for total in sums)
-        return image, text
+        return Divided((image, text), kept, seconds)
 
-    def _fit(self, u: Tensor, v: Tensor, scale: Tensor, bias: Tensor, walk: Walk, known: BatchPartition | None) -> None:
+    def _fit(
+        self, u: Tensor, v: Tensor, scale: Tensor, bias: Tensor, ids: Tensor | None,
+        known: BatchPartition | None, targets: Pair | None,
+    ) -> None:  # fmt: skip
         """Fit the networks to the partition functions of everybody's batch, which may be known already."""
-        if known is None:
-            known = walk(coefficients=self.amortizer.coefficients(len(u) * self.ranks), group=self.group)
-        targets = self.amortizer.mixed(u, v, scale, known.mean_scale())
+        if known is None or targets is None:
+            own = self.amortizer.coefficients(len(u) * self.ranks)
+            known = walk(u, v, scale, bias, own, ids, self.config.chunk_size, self.group)[0]
+            targets = self.amortizer.mixed(u, v, scale, known.mean_scale())
         positive = self._log_pair(u, v, scale, bias) - known.log_count if self.config.negatives_only else None
         self.amortizer.fit(u, v, scale, known, targets, positive)
 

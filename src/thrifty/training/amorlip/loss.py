@@ -18,12 +18,13 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from thrifty._common.checks import one_of, whole
-from thrifty.training.amorlip.admission import check_batch, remarks
+from thrifty.training.amorlip.admission import check_captions, check_pair, remarks
 from thrifty.training.amorlip.amortizer import Pair, PartitionAmortizer
 from thrifty.training.amorlip.config import AmorLIPConfig
 from thrifty.training.amorlip.contrastive import Contrast, contrast
 from thrifty.training.amorlip.denominators import Denominators
-from thrifty.training.amorlip.partition import wide
+from thrifty.training.amorlip.partition import auto_pos_coef
+from thrifty.training.amorlip.precision import as_number, wide
 from thrifty.training.amorlip.ring import Group, check_ranks, size_of
 from thrifty.training.amorlip.schedules import rho_at
 from thrifty.training.amorlip.temperature import with_temperature
@@ -94,13 +95,19 @@ class AmorLIPLoss(nn.Module):
         self.check_every = whole("check_every", check_every, least=0)
         self.steps_per_epoch = None if steps_per_epoch is None else whole("steps_per_epoch", steps_per_epoch)
         self.amortizer = PartitionAmortizer(embed_dim, config, num_samples=num_samples, group=self.group, **overrides)
-        self._calls, self._told_epoch = 0, False
+        self._told_epoch = False
         self._warned: set[str] = set()
         self._denominators = Denominators(self.amortizer, gather, self.group)
-        self._seconds = 0.0
+        # Between two calls that learn, and of that in stage I; of this call, in stage I.
+        self._seconds = self._seconds_fitting = self._fitting = 0.0
         self._last_call: float | None = None
         self._found: tuple[Contrast, Pair] | None = None
         self._seen: tuple[Tensor, Tensor, Tensor] = (torch.empty(0),) * 3
+        if self.config.epochs == 1 and self.config.use_prev and self.config.encoder_lambda == "combined":
+            self._warn(
+                "epochs: in a run of one epoch there is no earlier network to mix in, and the loss is the batch's own "
+                "softmax; call parts of it epochs (set_epoch), or divide by the networks (encoder_lambda)"
+            )
 
     @property
     def config(self) -> AmorLIPConfig:
@@ -118,6 +125,9 @@ class AmorLIPLoss(nn.Module):
             ValueError: One of them is out of range.
         """
         self._told_epoch = True
+        before = self.amortizer.epoch
+        if before is not None and whole("epoch", epoch, least=0, what="an epoch") < before:
+            self._warn(f"epoch: it went back from {before} to {epoch}, and beta with it")
         if steps_per_epoch is not None:
             self.steps_per_epoch = whole("steps_per_epoch", steps_per_epoch)
         self._check_average()
@@ -161,18 +171,18 @@ class AmorLIPLoss(nn.Module):
         self,
         image_features: Float[Tensor, "batch dim"],
         text_features: Float[Tensor, "batch dim"],
-        logit_scale: Float[Tensor, ""],
+        logit_scale: Float[Tensor, ""] | float,
         logit_bias: Float[Tensor, ""] | None = None,
         output_dict: bool = False,
         *,
         caption_ids: Int[Tensor, " batch"] | None = None,
     ) -> Float[Tensor, ""] | dict[str, Tensor]:
-        """Return the towers' loss; in training mode, also fit the networks when that is due.
+        """Return the towers' loss; in training mode and with gradients on, also fit the networks when that is due.
 
         Args:
             image_features: u, of unit length.
             text_features: v, likewise.
-            logit_scale: s = exp(t), as open_clip gives it.
+            logit_scale: s = exp(t), as open_clip gives it: a tensor, or a number.
             logit_bias: b, of models that have one.
             output_dict: Return ``{"contrastive_loss": loss}``.
             caption_ids: Equal numbers are equal captions, which are then no negatives of each other
@@ -183,9 +193,11 @@ class AmorLIPLoss(nn.Module):
         """
         if self.config.normalize:
             image_features, text_features = (functional.normalize(x, dim=-1) for x in (image_features, text_features))
-        self._check(image_features, text_features, logit_scale)
+        self._check(image_features, text_features, logit_scale, caption_ids)
+        if not isinstance(logit_scale, Tensor):
+            logit_scale = as_number(logit_scale, wide(image_features[:0]))
         bias = 0.0 if logit_bias is None else logit_bias
-        log_lambda = self._divide_by(image_features, text_features, logit_scale, bias, caption_ids)
+        log_lambda, kept = self._divide_by(image_features, text_features, logit_scale, bias, caption_ids)
         local = self.gather == "local"
         image, text = log_lambda
         found = contrast(
@@ -193,7 +205,7 @@ class AmorLIPLoss(nn.Module):
             self._denominators.coefficients(len(image_features)), logit_bias=bias, caption_ids=caption_ids,
             chunk_size=self.config.chunk_size,
             max_log_weight=None if self.config.encoder_lambda == "combined" else self.config.max_log_weight,
-            group=None if local else self.group,
+            group=None if local else self.group, kept=kept,
         )  # fmt: skip
         loss = found.loss
         if self.config.rho is not None:
@@ -206,10 +218,18 @@ class AmorLIPLoss(nn.Module):
         return {"contrastive_loss": loss} if output_dict else loss
 
     @torch.compiler.disable
-    def _divide_by(self, u: Tensor, v: Tensor, scale: Tensor, bias: Tensor | float, ids: Tensor | None) -> Pair:
+    def _divide_by(
+        self, u: Tensor, v: Tensor, scale: Tensor, bias: Tensor | float, ids: Tensor | None
+    ) -> tuple[Pair, Tensor | None]:
         """Stage I, if it is due, and log λ of the towers."""
-        fit = self.training and self._calls == 0 and self._enter()
-        return self._denominators.of(u, v, scale, bias, ids, fit=fit)
+        fit = self._learns and self.amortizer.calls == 0 and self._enter()
+        log_lambda, kept, self._fitting = self._denominators.of(u, v, scale, bias, ids, fit=fit)
+        return log_lambda, kept
+
+    @property
+    def _learns(self) -> bool:
+        """Validation in training mode, but without gradients, is still validation."""
+        return self.training and torch.is_grad_enabled()
 
     @torch.no_grad()
     def _pressure(self, u: Tensor, v: Tensor, logit_scale: Tensor, log_lambda: Pair) -> Tensor | float:
@@ -235,13 +255,17 @@ class AmorLIPLoss(nn.Module):
     def _leave(self, found: Contrast, log_lambda: Pair) -> None:
         """Count the call; after the last one of a step, let the averaged networks follow."""
         self._found = (Contrast(found.loss.detach(), *found[1:]), log_lambda)
-        if not self.training:
+        if not self._learns:
+            self._last_call = None  # the time until the next call is not a step's
             return
         now = time.perf_counter()
-        self._seconds += now - self._last_call if self._last_call is not None else 0.0
+        if self._last_call is not None:
+            self._seconds, self._seconds_fitting = (
+                self._seconds + now - self._last_call, self._seconds_fitting + self._fitting
+            )  # fmt: skip
         self._last_call = now
-        self._calls = (self._calls + 1) % self.accum_freq
-        if self._calls:
+        self.amortizer.calls = (self.amortizer.calls + 1) % self.accum_freq
+        if self.amortizer.calls:
             return
         if self.amortizer.steps % self.config.target_every == 0 and self.amortizer.fitted:
             self.amortizer.average()
@@ -270,28 +294,32 @@ class AmorLIPLoss(nn.Module):
             "limited": float(found.limited),
             "log_lambda": float(torch.cat([image, text]).mean()),
             "lambda_drift": float((fast - slow).square().mean().sqrt()),
-            "stage_one_share": self._denominators.seconds / self._seconds if self._seconds else math.nan,
+            "stage_one_share": self._seconds_fitting / self._seconds if self._seconds else math.nan,
         }
 
-    def _check(self, image_features: Tensor, text_features: Tensor, logit_scale: Tensor) -> None:
-        width, ranks = self.amortizer.embed_dim, self.world_size
-        check_batch(image_features, text_features, width, ranks if self.gather == "global" else 1)
-        self.amortizer.pos_coef(len(image_features) * ranks)
-        steps = self.amortizer.steps
+    def _check(self, image_features: Tensor, text_features: Tensor, scale: Tensor | float, ids: Tensor | None) -> None:
+        ranks, steps = self.world_size, self.amortizer.steps
+        reach = ranks if self.gather == "global" else 1
+        check_pair(image_features, text_features, self.amortizer.embed_dim, reach)
+        check_captions(ids, len(image_features))
+        if self.training:
+            auto_pos_coef(len(image_features) * ranks, self.amortizer.num_samples)
         # On an accelerator looking at numbers makes the host wait: only in steps that fit the networks.
         looked_at = image_features.device.type == "cpu" or steps % self.config.amor_every == 0
         if looked_at and not torch.compiler.is_compiling():
-            for remark in remarks(image_features, text_features, logit_scale, first=steps == 0):
+            for remark in remarks(image_features, text_features, scale, first=steps == 0):
                 self._warn(remark)
 
     def _check_average(self) -> None:
         """Warn of an average that still remembers the networks' random start when the epoch ends."""
-        decay = self.config.ema_decay
-        left = decay ** (self.steps_per_epoch // self.config.target_every) if self.steps_per_epoch else 0.0
-        if self.config.use_prev and left > 0.5:
+        if self.steps_per_epoch is None or not self.config.use_prev:
+            return
+        decay, updates = self.config.ema_decay, self.steps_per_epoch // self.config.target_every
+        if decay**updates > 0.5:
+            better = f"ema_decay={0.1 ** (1 / updates):.2g} forgets it" if updates else "lower target_every"
             self._warn(
-                f"ema_decay: at {decay} the averaged networks are still {left:.0%} their random start after an epoch "
-                f"of {self.steps_per_epoch} steps; lower it (0.9 for short epochs)"
+                f"ema_decay: at {decay} the averaged networks are still {decay**updates:.0%} their random start after "
+                f"an epoch of {self.steps_per_epoch} steps; {better}"
             )
 
     def _warn(self, message: str) -> None:

@@ -18,6 +18,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from thrifty._common.checks import number, whole
+from thrifty.training.amorlip.admission import check_captions
+from thrifty.training.amorlip.precision import as_number, autocast_off, wide
 from thrifty.training.amorlip.ring import Group, around, size_of
 
 #: Numbers in a block of logits when no chunk size is asked for: it stays in a processor's cache.
@@ -147,31 +149,64 @@ def batch_log_partition(
     Source:
         arXiv 2505.18983, equation 9.
     """
+    check_captions(caption_ids, len(image_features))
     with torch.no_grad(), autocast_off(image_features):
         u, v = wide(image_features.detach()), wide(text_features.detach())
         scale, bias = as_number(logit_scale, u), as_number(logit_bias, u)
-        ids = torch.empty(0, dtype=torch.long, device=u.device) if caption_ids is None else caption_ids
-        pieces = _Sums(u, v, scale, bias, coefficients)
-        equal = u.new_zeros(len(u))
-        for own, (others_v, others_u, others_ids) in around((v, u, ids), group):
-            for rows in blocks(len(u), len(others_v), chunk_size, u):
-                same = None if caption_ids is None else ids[rows].unsqueeze(1) == others_ids
-                if same is not None:
-                    equal[rows] += same.sum(1)
-                pieces.add(rows, others_v, same, own=own)
-                if not own:
-                    pieces.add_texts(rows, others_u, same)
-        total = len(u) * size_of(group)
-        count = coefficients.negative * (total - equal.clamp_min(1)) + coefficients.positive
-        log_count = (count if caption_ids is not None else count[:1].squeeze(0)).log()
-        return BatchPartition(pieces.image, pieces.text, log_count)
+        return walk(u, v, scale, bias, coefficients, caption_ids, chunk_size, group)[0]
+
+
+def walk(
+    u: Tensor,
+    v: Tensor,
+    scale: Tensor,
+    bias: Tensor,
+    coefficients: Coefficients,
+    caption_ids: Tensor | None,
+    chunk_size: int | None,
+    group: Group,
+    *,
+    keep: bool = False,
+) -> tuple[BatchPartition, Tensor | None]:
+    """Walk over the blocks of logits; the arguments are those of :func:`batch_log_partition`, u and v without gradient.
+
+    Args:
+        u: Images.
+        v: Texts.
+        scale: s.
+        bias: b.
+        coefficients: κ and ω.
+        caption_ids: Equal for equal captions.
+        chunk_size: Rows of a block.
+        group: The ranks.
+        keep: Return A + log c too, where this process is alone and one block is all: whoever needs it next need not
+            multiply again.
+    """
+    ids = torch.empty(0, dtype=torch.long, device=u.device) if caption_ids is None else caption_ids
+    sums = _Sums(u, v, scale, bias, coefficients, keep=keep and size_of(group) == 1)
+    equal = u.new_zeros(len(u))
+    for own, (others_v, others_u, others_ids) in around((v, u, ids), group):
+        for rows in blocks(len(u), len(others_v), chunk_size, u):
+            same = None if caption_ids is None else ids[rows].unsqueeze(1) == others_ids
+            if same is not None:
+                equal[rows] += same.sum(1)
+            sums.add(rows, others_v, same, own=own)
+            if not own:
+                sums.add_texts(rows, others_u, same)
+    total = len(u) * size_of(group)
+    count = coefficients.negative * (total - equal.clamp_min(1)) + coefficients.positive
+    log_count = (count if caption_ids is not None else count[:1].squeeze(0)).log()
+    return BatchPartition(sums.image, sums.text, log_count), sums.kept
 
 
 class _Sums:
     """Running log-sums over the rows and the columns of blocks of logits."""
 
-    def __init__(self, u: Tensor, v: Tensor, scale: Tensor, bias: Tensor, coefficients: Coefficients) -> None:
-        self.u, self.v, self.scale, self.bias, self.c = u, v, scale, bias, coefficients
+    def __init__(
+        self, u: Tensor, v: Tensor, scale: Tensor, bias: Tensor, coefficients: Coefficients, *, keep: bool
+    ) -> None:
+        self.u, self.v, self.scale, self.bias, self.c, self.keep = u, v, scale, bias, coefficients, keep
+        self.kept: Tensor | None = None
         self.image = u.new_full((len(u),), -math.inf)
         self.text = v.new_full((len(v),), -math.inf)
         # Known before any logit is: |A − b| ≤ s max|u| max|v|. On an accelerator asking would make the host wait.
@@ -182,12 +217,14 @@ class _Sums:
         """Add texts to the images' sums; and images to the texts', if the texts are this rank's."""
         A = logits(self.u[rows], others, self.scale, self.bias)
         weigh_(A, self.c, same, rows.start if own else None)
+        if self.keep and len(A) == len(self.u):
+            self.kept = A
         if self.shift is None:
             self.image[rows] = torch.logaddexp(self.image[rows], A.logsumexp(1))
             if own:
                 self.text = torch.logaddexp(self.text, A.logsumexp(0))
             return
-        E = A.sub_(self.shift).exp_()
+        E = torch.sub(A, self.shift, out=None if self.kept is A else A).exp_()
         self.image[rows] = torch.logaddexp(self.image[rows], E.sum(1).log_().add_(self.shift))
         if own:
             self.text = torch.logaddexp(self.text, E.sum(0).log_().add_(self.shift))
@@ -278,20 +315,3 @@ def check_chunk_size(chunk_size: int | None) -> None:
     """Refuse what is no number of rows."""
     if chunk_size is not None:
         whole("chunk_size", chunk_size, what="a number of rows")
-
-
-def wide(features: Tensor) -> Tensor:
-    """Return float32 for 16-bit features; float32 and float64 as they are."""
-    return features if features.dtype.itemsize >= 4 else features.float()
-
-
-def as_number(value: Tensor | float, like: Tensor) -> Float[Tensor, ""]:
-    """Return a scale or bias, whatever its shape, as a tensor without dimensions and without gradient."""
-    if isinstance(value, Tensor):
-        return value.detach().reshape(()).to(like)
-    return torch.tensor(float(value), dtype=like.dtype, device=like.device)
-
-
-def autocast_off(like: Tensor) -> torch.autocast:
-    """Return a context in which nothing is rounded to 16 bits."""
-    return torch.autocast(like.device.type, enabled=False)

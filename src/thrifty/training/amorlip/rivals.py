@@ -66,11 +66,27 @@ class SogCLRLoss(nn.Module):
         *,
         index: Int[Tensor, " batch"],
     ) -> Any:
-        """Return the loss, and in training mode move the averages of the samples in ``index``."""
+        """Return the loss, and in training mode move the averages of the samples in ``index``.
+
+        Raises:
+            ValueError: ``index`` is not one number below ``num_samples`` a pair.
+        """
+        self._check(index, len(image_features))
         log_g = log_ratios(image_features, text_features, logit_scale)
         log_u = self._averages(log_g.detach(), index)
         loss = self._loss(log_g, log_u, logit_scale.reshape(()))
         return {"contrastive_loss": loss} if output_dict else loss
+
+    def _check(self, index: Tensor | None, batch: int) -> None:
+        """On an accelerator looking at numbers makes the host wait; there an index beyond the end ends the process."""
+        count = self.log_u.shape[1]
+        if index is None or index.shape != (batch,):
+            came = "none" if index is None else f"shape {tuple(index.shape)}"
+        elif index.device.type == "cpu" and not bool(((index >= 0) & (index < count)).all()):
+            came = f"numbers from {int(index.min())} to {int(index.max())}"
+        else:
+            return
+        raise ValueError(f"index: expected {batch} numbers below num_samples {count}, got {came}")
 
     def _averages(self, log_g: Tensor, index: Tensor) -> Tensor:
         kept = self.log_u[:, index]

@@ -14,6 +14,7 @@ from thrifty.training.amorlip.evidence import pictures
 from thrifty.training.amorlip.evidence.contenders import OURS, RIVALS
 from thrifty.training.amorlip.evidence.training import train
 
+#: Where the search begins; it goes on by a factor of two while the best rate is at an end.
 GRID = (5e-4, 1e-3, 2e-3, 4e-3)
 
 #: Steps of a tuning run, by the batch.
@@ -36,11 +37,16 @@ def tune(batch: int, names: Sequence[str] = ()) -> dict[str, dict[float, float]]
     data = pictures.load()
     found: dict[str, dict[float, float]] = {}
     for name in names or (OURS, *RIVALS):
-        for lr in GRID:
-            run = train(name, lr, data, batch=batch, steps=STEPS[batch], seed=1000, held_out="validation")
-            found.setdefault(name, {})[lr] = run["r10"]
-            sys.stdout.write(f"{batch} {name} {lr:g}: {run['r10']:.2f}\n")
-            sys.stdout.flush()
+        seen = found.setdefault(name, {})
+        rates: Sequence[float] = GRID
+        while rates:
+            for lr in rates:
+                run = train(name, lr, data, batch=batch, steps=STEPS[batch], seed=1000, held_out="validation")
+                seen[lr] = run["r10"]
+                sys.stdout.write(f"{batch} {name} {lr:g}: {run['r10']:.2f}\n")
+                sys.stdout.flush()
+            best = max(seen, key=lambda lr: seen[lr])
+            rates = [best / 2] if best == min(seen) else [2 * best] if best == max(seen) else []
     return found
 
 
