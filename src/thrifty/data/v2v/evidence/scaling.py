@@ -21,7 +21,7 @@ from thrifty.bench.context import Context
 from thrifty.bench.data import clips
 from thrifty.bench.evidence import Evidence
 from thrifty.data.v2v import EventCameraSampler, VideoToVoxel
-from thrifty.data.v2v.evidence.speed import events_of_another
+from thrifty.data.v2v.evidence.speed import grids_of_another
 from thrifty.data.v2v.losses import ReconstructionLoss
 from thrifty.data.v2v.metrics import flow_errors, frame_errors
 from thrifty.data.v2v.networks import build_model
@@ -150,9 +150,8 @@ def _moving(clip: NDArray[np.uint8], rng: np.random.Generator) -> tuple[NDArray[
 
 @torch.no_grad()
 def _test_frames(net: nn.Module, frames: NDArray[np.uint8]) -> dict[str, float]:
-    grids = torch.from_numpy(events_of_another(frames, TEST_THRESHOLD))
     errors, state = [], None
-    for t, grid in enumerate(grids):
+    for t, grid in enumerate(torch.from_numpy(grids_of_another(frames[None], TEST_THRESHOLD))):
         prediction, state = net(grid[None], state)
         errors.append(frame_errors(prediction, torch.from_numpy(frames[5 * t + 5])[None, None].float() / 255))
     return {name: statistics.fmean(row[name] for row in errors) for name in errors[0]}
@@ -161,10 +160,10 @@ def _test_frames(net: nn.Module, frames: NDArray[np.uint8]) -> dict[str, float]:
 @torch.no_grad()
 def _test_flow(net: nn.Module, clip: NDArray[np.uint8]) -> dict[str, float]:
     rng = np.random.default_rng(7)
+    made = [_moving(clip, rng) for _ in range(24)]
+    grids = torch.from_numpy(grids_of_another(np.stack([frames for frames, _ in made]), TEST_THRESHOLD))
     errors = []
-    for _ in range(24):
-        frames, flow = _moving(clip, rng)
-        grid = torch.from_numpy(events_of_another(frames, TEST_THRESHOLD))
+    for grid, (_, flow) in zip(grids, made, strict=True):
         truth = torch.from_numpy(flow)[None]
-        errors.append(flow_errors(net(grid)[0], truth) | {"zero flow": flow_errors(0 * truth, truth)["epe"]})
+        errors.append(flow_errors(net(grid[None])[0], truth) | {"zero flow": flow_errors(0 * truth, truth)["epe"]})
     return {name: statistics.fmean(row[name] for row in errors) for name in ("epe", "zero flow")}
