@@ -1,6 +1,8 @@
 """Tiny models and data of both hosts, written into a folder."""
 
+import io
 import json
+import tarfile
 
 import torch
 
@@ -58,3 +60,46 @@ def pictures(folder, count=24):
     (folder / "pairs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     (folder / "pairs.csv").write_text("image,caption\n" + "".join(f"{r['image']},{r['caption']}\n" for r in rows))
     return folder
+
+
+def arguments(folder, **more):
+    from transformers import TrainingArguments
+
+    quiet = {"report_to": "none", "disable_tqdm": True, "use_cpu": True, "save_strategy": "no", "logging_steps": 1}
+    return TrainingArguments(str(folder), **(quiet | {"remove_unused_columns": False} | more))
+
+
+def clip_rows(count=16):
+    rng = torch.Generator().manual_seed(0)
+    return [
+        {"pixel_values": torch.randn(3, 16, 16, generator=rng), "input_ids": torch.tensor([26, i % 24, 27])}
+        for i in range(count)
+    ]
+
+
+def clip_model(**more):
+    from transformers import CLIPConfig, CLIPModel
+
+    small = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    text = small | {"vocab_size": 28, "max_position_embeddings": 8, "eos_token_id": 27}
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        vision = small | {"image_size": 16, "patch_size": 8}
+        return CLIPModel(CLIPConfig(text_config=text, vision_config=vision, projection_dim=8, **more))
+
+
+def tar_of(path, samples):
+    """Write members one after another: (name, bytes)."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tarfile.open(path, "w") as packed:
+        for name, content in samples:
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            packed.addfile(member, io.BytesIO(content))
+
+
+def members(pairs):
+    """Pairs as webdataset has them."""
+    for place, (picture, caption) in enumerate(pairs):
+        yield f"{place:05d}.png", picture.read_bytes()
+        yield f"{place:05d}.txt", caption.encode()

@@ -1,13 +1,11 @@
 """Real training: open_clip's models and Transformers', through the trainer, the recipe and the command."""
 
-import io
 import json
 import shutil
-import tarfile
 
 import pytest
 import torch
-from amorlip_models import OPEN_CLIP, open_clip_config, pictures, transformers_model
+from amorlip_models import OPEN_CLIP, arguments, clip_model, clip_rows, members, tar_of
 
 from thrifty.training.amorlip import (
     AmorLIPConfig,
@@ -23,41 +21,6 @@ from thrifty.training.amorlip.pairs import Shards, expand, read_pairs
 from thrifty.training.amorlip.recipe import Recipe, train
 
 FAST = {"ema_decay": 0.5, "amor_every": 2}
-
-
-@pytest.fixture(scope="module")
-def ground(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("amorlip")
-    pictures(folder)
-    open_clip_config(folder)
-    transformers_model(folder / "hf")
-    return folder
-
-
-def arguments(folder, **more):
-    from transformers import TrainingArguments
-
-    quiet = {"report_to": "none", "disable_tqdm": True, "use_cpu": True, "save_strategy": "no", "logging_steps": 1}
-    return TrainingArguments(str(folder), **(quiet | {"remove_unused_columns": False} | more))
-
-
-def clip_rows(count=16):
-    rng = torch.Generator().manual_seed(0)
-    return [
-        {"pixel_values": torch.randn(3, 16, 16, generator=rng), "input_ids": torch.tensor([26, i % 24, 27])}
-        for i in range(count)
-    ]
-
-
-def clip_model(**more):
-    from transformers import CLIPConfig, CLIPModel
-
-    small = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
-    text = small | {"vocab_size": 28, "max_position_embeddings": 8, "eos_token_id": 27}
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        vision = small | {"image_size": 16, "patch_size": 8}
-        return CLIPModel(CLIPConfig(text_config=text, vision_config=vision, projection_dim=8, **more))
 
 
 def test_transformers_clip_learns_and_goes_on_exactly_where_it_stopped(tmp_path):
@@ -128,12 +91,6 @@ def test_evaluation_by_the_trainer_teaches_the_networks_nothing(tmp_path):
     assert all(torch.equal(a, b) for a, b in zip(before, trainer.loss.amortizer.parameters(), strict=True))
 
 
-def test_the_default_loss_lasts_as_long_as_the_run(tmp_path):
-    args = arguments(tmp_path, num_train_epochs=3, max_steps=-1)
-    trainer = AmorLIPTrainer(clip_model(), args, train_dataset=clip_rows())
-    assert trainer.loss.config.epochs == 3
-
-
 def test_inputs_that_would_be_dropped_are_refused(tmp_path):
     with pytest.raises(ValueError, match=r"args: expected TrainingArguments\(remove_unused_columns=False\)"):
         AmorLIPTrainer(clip_model(), arguments(tmp_path, remove_unused_columns=True), train_dataset=clip_rows())
@@ -181,7 +138,7 @@ def read_picture(folder):
 def test_every_loss_trains_an_open_clip_model(loss, ground, tmp_path):
     recipe = Recipe(
         str(ground / "tiny-clip.json"), loss, epochs=2, batch=8, lr=1e-3, warmup=1,
-        amor=FAST if loss == "amorlip" else {},
+        skip_repeats=loss == "amorlip", amor=FAST if loss == "amorlip" else {},
     )  # fmt: skip
     found = train(recipe, str(ground / "pairs.jsonl"), tmp_path / "run", save_every=4)
     assert (found["steps"], found["samples"], found["resumed"]) == (6, 24, False)
@@ -242,19 +199,10 @@ def test_fine_tuning_begins_at_the_checkpoint_and_keeps_its_temperature(ground, 
     assert "checkpoint: there is no nowhere.pt" in started.err
 
 
-def tar_of(path, ground, pairs):
-    with tarfile.open(path, "w") as packed:
-        for place, (picture, caption) in enumerate(pairs):
-            for suffix, content in (("png", picture.read_bytes()), ("txt", caption.encode())):
-                member = tarfile.TarInfo(f"{place:05d}.{suffix}")
-                member.size = len(content)
-                packed.addfile(member, io.BytesIO(content))
-
-
 def test_shards_are_streamed(ground, tmp_path, thrifty, monkeypatch):
     pairs = read_pairs(ground / "pairs.jsonl")
     for shard in range(3):
-        tar_of(tmp_path / f"shard-{shard:02d}.tar", ground, pairs[8 * shard : 8 * shard + 8])
+        tar_of(tmp_path / f"shard-{shard:02d}.tar", members(pairs[8 * shard : 8 * shard + 8]))
     assert [path.name for path in expand(str(tmp_path / "shard-{00..02}.tar"))] == [f"shard-0{i}.tar" for i in range(3)]
     assert expand(str(tmp_path / "*.tar")) == expand(str(tmp_path / "shard-{00..02}.tar"))
     with pytest.raises(FileNotFoundError, match=r"there is no .*shard-03\.tar"):
@@ -285,51 +233,6 @@ def test_shards_are_streamed(ground, tmp_path, thrifty, monkeypatch):
     assert "num_samples: expected the pairs of an epoch with tar shards" in refused.err
 
 
-def test_evaluation_from_the_command_line(ground, tmp_path, thrifty):
-    model = ground / "hf"
-    found = thrifty("amorlip", "eval", model, "--data", ground / "pairs.jsonl", "--json")
-    assert found.code == 0, found.err
-    assert 0 <= json.loads(found.out)["mean_recall@1"] <= 1
-    root = tmp_path / "tasks"
-    shutil.copytree(ground / "classes", root / "cifar10")
-    shutil.copytree(ground / "classes", root / "vtab_pets")
-    (root / "vtab_pets" / "templates.txt").write_text("a {} square\nthe {c} one\n")
-    (root / "retrieval_flickr30k").mkdir()
-    rows = [{"image": str(path), "caption": caption} for path, caption in read_pairs(ground / "pairs.jsonl")]
-    (root / "retrieval_flickr30k" / "pairs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    web = root / "mnist" / "test"
-    web.mkdir(parents=True)
-    (root / "mnist" / "classnames.txt").write_text("red\ngreen\nblue\nwhite\n")
-    with tarfile.open(web / "0.tar", "w") as packed:
-        for place, (picture, _) in enumerate(read_pairs(ground / "pairs.jsonl")):
-            for suffix, content in (("png", picture.read_bytes()), ("cls", str(place % 4).encode())):
-                member = tarfile.TarInfo(f"s{place}.{suffix}")
-                member.size = len(content)
-                packed.addfile(member, io.BytesIO(content))
-    out = tmp_path / "results.jsonl"
-    ran = thrifty("amorlip", "eval", model, "--data", root, "--out", out, "--json")
-    assert ran.code == 0, ran.err
-    results = json.loads(ran.out)["results"]
-    assert set(results) == {"cifar10", "vtab/pets", "retrieval/flickr30k", "mnist"}
-    assert results["mnist"]["acc1"] == results["cifar10"]["acc1"]  # the same pictures in another layout
-    lines = out.read_text().splitlines()
-    out.write_text("\n".join(lines[:2]) + '\n{"key": "mni')  # interrupted while writing
-    again = thrifty("amorlip", "eval", model, "--data", root, "--out", out, "--json")
-    assert json.loads(again.out)["results"] == results
-    other = thrifty("amorlip", "eval", ground / "tiny-clip.json", "--data", root, "--out", out)
-    assert other.code == 2
-    assert "has results of another model" in other.err
-    shutil.copytree(ground / "classes", tmp_path / "more" / "wilds_fmow")
-    beyond = thrifty("amorlip", "eval", model, "--data", tmp_path / "more", "--out", tmp_path / "more.jsonl")
-    assert beyond.code == 2
-    assert "wilds/fmow (acc_worst_region)" in beyond.err
-    compared = thrifty("amorlip", "compare", out, out, "--csv", tmp_path / "table.csv")
-    assert compared.code == 0, compared.err
-    assert "CIFAR-10" in compared.out
-    assert "mean: all" in (tmp_path / "table.csv").read_text()
-    assert thrifty("amorlip", "compare", out, "--csv", tmp_path / "table.csv").code == 2
-
-
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -354,6 +257,10 @@ def test_evaluation_from_the_command_line(ground, tmp_path, thrifty):
             "beta_max: expected",
         ),
         (
+            ["train", "--model", "{tiny}", "--data", "{pairs}", "--out", "{out}", "--loss", "clip", "--skip-repeats"],
+            "skip_repeats: expected it with the loss 'amorlip' only, got 'clip'",
+        ),
+        (
             ["train", "--model", "{tiny}", "--data", "{pairs}", "--out", "{out}", "--caption-field", "text"],
             "a field 'text'",
         ),
@@ -361,16 +268,17 @@ def test_evaluation_from_the_command_line(ground, tmp_path, thrifty):
             ["train", "--model", "{tiny}", "--data", "{pairs}", "--out", "{here}", "--batch", "8"],
             "there are files already",
         ),
-        (["eval", "{hf}", "--data", "{classes}"], "--out: expected a .jsonl file"),
-        (["eval", "{hf}", "--data", "{classes}", "--out", "{out}"], "data: expected folders named as tasks"),
+        (["eval", "{hf}", "--data", "{tasks}"], "--out: expected a .jsonl file"),
+        (["eval", "{hf}", "--data", "{classes}", "--out", "{out}"], "data: expected pairs, or folders named as tasks"),
         (["compare", "{pairs}"], "expected a key"),
     ],
 )
 def test_the_command_says_in_one_line_what_is_wrong(words, message, ground, tmp_path, thrifty):
     places = {
         "pairs": ground / "pairs.jsonl", "tiny": ground / "tiny-clip.json", "hf": ground / "hf", "here": ground,
-        "classes": ground / "classes", "out": tmp_path / "out",
+        "classes": ground / "classes", "out": tmp_path / "out", "tasks": tmp_path,
     }  # fmt: skip
+    (tmp_path / "cifar10").mkdir()
     ran = thrifty("amorlip", *(word.format(**places) for word in words))
     assert ran.code == 2
     assert message in ran.err

@@ -50,6 +50,9 @@ def train(
     reset_scale: Annotated[
         bool, typer.Option("--reset-scale", help="Begin at CLIP's temperature rather than at the model's.")
     ] = False,
+    skip_repeats: Annotated[
+        bool, typer.Option("--skip-repeats", help="Pairs with equal captions are no negatives of each other.")
+    ] = False,
     gather: Annotated[str, typer.Option(help="global or local negatives, under torchrun.")] = "global",
     num_samples: Annotated[int | None, typer.Option(help="Pairs of an epoch, for shards.", min=2)] = None,
     image_field: Annotated[str, typer.Option(help="The column of paths.")] = "image",
@@ -66,8 +69,7 @@ def train(
     recipe = Recipe(
         model=model, loss=loss, epochs=epochs, batch=batch, lr=lr, lr_tau=lr_tau, weight_decay=weight_decay,
         warmup=warmup, precision=precision, lock=lock, checkpoint=checkpoint, reset_scale=reset_scale, gather=gather,
-        workers=workers,
-        amor=_settings(amor or []), seed=seed,
+        workers=workers, skip_repeats=skip_repeats, amor=_settings(amor or []), seed=seed,
     )  # fmt: skip
 
     def tell(step: int, total: int, value: float) -> None:
@@ -90,21 +92,29 @@ def evaluate(
     batch: Annotated[int, typer.Option(help="Pictures at once.", min=1)] = 64,
     as_json: Json = False,
 ) -> None:
-    """Evaluate a CLIP model: retrieval on a table of pairs, or every task whose data is there."""
+    """Evaluate a CLIP model: retrieval on pairs of your own, or every task whose data is there."""
     from thrifty.training.amorlip.evaluation import run
-    from thrifty.training.amorlip.evaluation.tasks import averages, load_tasks
+    from thrifty.training.amorlip.evaluation.layouts import holds_pairs
+    from thrifty.training.amorlip.evaluation.tasks import OWN, averages, load_tasks
     from thrifty.training.amorlip.hosts import load_host
 
     host = load_host(model)
     host.model.eval()
-    if data.is_file() or any(data.glob("*.txt")):
-        found: dict[str, Any] = run.retrieval(host, data, batch)
-        _show(found, as_json)
+    chosen = load_tasks(tasks) if tasks else load_tasks()
+    found: dict[str, Any]
+    if not run.available(chosen, data) and holds_pairs(data):
+        results = run.Results(out, host.model) if out else None
+        found = run.retrieval(host, data, batch)
+        if results is not None:
+            results.add(OWN + data.resolve().name, found)
+        if as_json:
+            typer.echo(json.dumps(found))
+        else:
+            _show(found)
         return
     if out is None:
         raise ValueError("--out: expected a .jsonl file for the results of tasks, got none")
-    chosen = load_tasks(tasks) if tasks else load_tasks()
-    results = run.evaluate(
+    scores = run.evaluate(
         host,
         chosen,
         data,
@@ -112,11 +122,11 @@ def evaluate(
         batch=batch,
         progress=lambda at, of, name: typer.echo(f"{at + 1} of {of}: {name}", err=True),
     )
-    found = averages(results, chosen)
+    found = averages(scores, chosen)
     if as_json:
-        typer.echo(json.dumps({"results": results, "averages": found}))
+        typer.echo(json.dumps({"results": scores, "averages": found}))
     else:
-        _show({group: value["mean"] for group, value in found.items() if value["tasks"]}, as_json=False)
+        _show({f"{name} ({x['tasks']} of {x['of']})": x["mean"] for name, x in found.items() if x["tasks"]})
 
 
 @app.command()
@@ -129,24 +139,36 @@ def compare(
     force: Force = False,
     as_json: Json = False,
 ) -> None:
-    """Set result files beside each other: every task's main metric, and the averages."""
+    """Set result files beside each other: every task's main metric, and averages over the tasks that all have."""
+    import csv as csv_format
+    import io
+
     from thrifty._common.files import refuse_existing, write_whole
-    from thrifty.training.amorlip.evaluation.tasks import averages, load_tasks, main_metrics, read_results
+    from thrifty.training.amorlip.evaluation.tasks import averages, load_tasks, main_metrics, others, read_results
 
     refuse_existing(csv, force)
     chosen = load_tasks(tasks) if tasks else load_tasks()
     read = {str(path): read_results(path) for path in results}
-    scores = {path: main_metrics(found, chosen) for path, found in read.items()}
-    means = {path: averages(found, chosen) for path, found in read.items()}
-    rows = [(task.name, [scores[path].get(task.key) for path in read]) for task in chosen]
+    named = [*chosen, *others({key for found in read.values() for key in found}, chosen)]
+    scores = {path: main_metrics(found, named) for path, found in read.items()}
+    shared = set.intersection(*(set(found) for found in scores.values()))
+    means = {
+        path: averages({key: found[key] for key in found if key in shared}, chosen) for path, found in read.items()
+    }
+    rows = [(task.name, [scores[path].get(task.key) for path in read]) for task in named]
     rows = [row for row in rows if any(value is not None for value in row[1])]
     if not rows:
         raise ValueError(f"results: expected a result of one of {len(chosen)} tasks, got none in {', '.join(read)}")
-    groups = [(f"mean: {group}", [means[path][group]["mean"] for path in read]) for group in next(iter(means.values()))]
-    rows += [row for row in groups if any(value is not None for value in row[1])]
+    for group, first in next(iter(means.values())).items():
+        if first["tasks"]:
+            label = f"mean: {group} ({first['tasks']} of {first['of']})"
+            rows.append((label, [means[path][group]["mean"] for path in read]))
     if csv is not None:
-        lines = [["task", *read], *([name, *("" if v is None else repr(v) for v in values)] for name, values in rows)]
-        write_whole(csv, "".join(",".join(line) + "\n" for line in lines), force=force)
+        written = io.StringIO()
+        lines = csv_format.writer(written, lineterminator="\n")
+        lines.writerow(["task", *read])
+        lines.writerows([name, *("" if value is None else repr(value) for value in values)] for name, values in rows)
+        write_whole(csv, written.getvalue(), force=force)
     if as_json:
         typer.echo(json.dumps({"scores": scores, "averages": means}))
         return
@@ -177,9 +199,6 @@ def _settings(words: list[str]) -> dict[str, Any]:
     return found
 
 
-def _show(found: dict[str, Any], as_json: bool) -> None:
-    if as_json:
-        typer.echo(json.dumps(found))
-        return
+def _show(found: dict[str, float]) -> None:
     for name, value in found.items():
-        typer.echo(f"{name:<28} {100 * value:6.2f} %")
+        typer.echo(f"{name:<32} {100 * value:6.2f} %")

@@ -43,6 +43,7 @@ def predict(workload: Workload) -> LedgerDelta:
     # gradients.
     before, after = 4 * logits, 2 * block + 4 * 4 * batch * d
     fits = workload.number("amor_steps", 3) / workload.number("amor_every", 8)
+    products = 3 if batch * batch <= BLOCK else 4  # one block's logits are kept, several are made twice
     return LedgerDelta(
         entries=(
             Entry(
@@ -59,9 +60,10 @@ def predict(workload: Workload) -> LedgerDelta:
             ),
             Entry(
                 Resource.FLOPS,
-                steps * (2 * batch * batch * d * (4 - 6) + fits * 6 * batch * weights),
-                "steps (2 batch² embedding (4 − 6) + fits 6 batch weights)",
-                "four products with the features where two directions of softmax need six; the networks' own steps",
+                steps * (2 * batch * batch * d * (products - 6) + (5 * fits + 2) * batch * weights),
+                f"steps (2 batch² embedding ({products} − 6) + (5 fits + 2) batch weights)",
+                f"{products} products with the features where two directions of softmax need six; the networks' steps, "
+                "and what the previous ones say",
             ),
         ),
         preconditions=("the batch is small against the data set: that is where denominators are noisy",),

@@ -253,7 +253,7 @@ class AmorLIPLoss(nn.Module):
 
     @torch.compiler.disable
     def _leave(self, found: Contrast, log_lambda: Pair) -> None:
-        """Count the call; after the last one of a step, let the averaged networks follow."""
+        """Count the call; the last one of a step ends it."""
         self._found = (Contrast(found.loss.detach(), *found[1:]), log_lambda)
         if not self._learns:
             self._last_call = None  # the time until the next call is not a step's
@@ -264,9 +264,13 @@ class AmorLIPLoss(nn.Module):
                 self._seconds + now - self._last_call, self._seconds_fitting + self._fitting
             )  # fmt: skip
         self._last_call = now
-        self.amortizer.calls = (self.amortizer.calls + 1) % self.accum_freq
-        if self.amortizer.calls:
-            return
+        self.amortizer.calls += 1
+        if self.amortizer.calls >= self.accum_freq:
+            self.finish_step()
+
+    def finish_step(self) -> None:
+        """End an optimiser step, for one that has fewer calls than ``accum_freq``: the last one of an epoch."""
+        self.amortizer.calls = 0
         if self.amortizer.steps % self.config.target_every == 0 and self.amortizer.fitted:
             self.amortizer.average()
         self.amortizer.steps += 1

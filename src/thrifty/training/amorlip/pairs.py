@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import io
-import itertools
 import json
+import logging
 import re
 import tarfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,6 +17,8 @@ from torch.utils.data import Dataset, IterableDataset, get_worker_info
 
 from thrifty._common.extras import require
 from thrifty._common.tables import read_table
+
+_log = logging.getLogger(__name__)
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp")
 Transform = Callable[[Any], dict[str, Tensor]]
@@ -33,7 +35,7 @@ def read_pairs(path: Path, *, image_field: str = "image", caption_field: str = "
         caption_field: The column of captions.
 
     Raises:
-        ValueError: There are none, or a column is missing.
+        ValueError: There are none, a column is missing, or a caption is empty.
         FileNotFoundError: A picture is missing; the first one is named.
     """
     if path.is_dir():
@@ -43,7 +45,7 @@ def read_pairs(path: Path, *, image_field: str = "image", caption_field: str = "
     elif path.suffix == ".jsonl":
         rows = [json.loads(line) for line in path.read_text().splitlines() if line.strip()]
         pairs = [
-            (path.parent / str(row[image_field]), str(row[caption_field]))
+            (path.parent / str(row[image_field]), _text(row[caption_field]))
             for row in _with(rows, path, image_field, caption_field)
         ]
     else:
@@ -52,14 +54,21 @@ def read_pairs(path: Path, *, image_field: str = "image", caption_field: str = "
             if field not in columns:
                 raise ValueError(f"{path}: expected a column {field!r}, got {', '.join(columns)}")
         pairs = [
-            (path.parent / str(image), str(caption))
+            (path.parent / str(image), _text(caption))
             for image, caption in zip(columns[image_field], columns[caption_field], strict=True)
         ]
     if not pairs:
         raise ValueError(f"data: expected pairs of pictures and captions in {path}, got none")
+    if bare := next((picture for picture, caption in pairs if not caption.strip()), None):
+        raise ValueError(f"data: expected a caption for every picture in {path}, got an empty one for {bare}")
     if missing := next((picture for picture, _ in pairs if not picture.exists()), None):
         raise FileNotFoundError(f"data: {path} names {missing}, which is not there")
     return pairs
+
+
+def _text(cell: Any) -> str:
+    """Return a caption as text, an empty one where a table misses it."""
+    return "" if cell is None or cell != cell else str(cell)  # noqa: PLR0124  NaN alone differs from itself
 
 
 def _with(rows: list[dict[str, Any]], path: Path, *names: str) -> list[dict[str, Any]]:
@@ -94,7 +103,8 @@ class Shards(IterableDataset[dict[str, Tensor]]):
     """Pairs streamed out of tar files, as webdataset lays them out: ``name.jpg`` beside ``name.txt``.
 
     Shards are shared out among loader workers; each epoch has another order of them. Of several processes the first
-    reads and hands batches on, as Transformers has it for streams, so that all ranks get equally many.
+    reads and hands batches on, as Transformers has it for streams, so that all ranks get equally many. A picture that
+    cannot be read is left out, with a remark.
 
     Args:
         shards: Paths of the tar files.
@@ -126,44 +136,67 @@ class Shards(IterableDataset[dict[str, Tensor]]):
         worker = get_worker_info()
         mine = order[worker.id :: worker.num_workers] if worker else order
         held: list[tuple[bytes, str]] = []
-        for pair in itertools.chain.from_iterable(tar_pairs(self.shards[place]) for place in mine):
-            held.append(pair)
-            if len(held) > self.buffer:
-                yield self._one(held.pop(int(torch.randint(len(held), (), generator=generator))))
+        for place in mine:
+            for pair in tar_pairs(self.shards[place]):
+                held.append(pair)
+                if len(held) > self.buffer:
+                    yield from self._one(held, generator)
         while held:
-            yield self._one(held.pop(int(torch.randint(len(held), (), generator=generator))))
+            yield from self._one(held, generator)
 
-    def _one(self, pair: tuple[bytes, str]) -> dict[str, Tensor]:
-        return _inputs(open_picture(io.BytesIO(pair[0])), pair[1], None, self.image, self.tokenize)
+    def _one(self, held: list[tuple[bytes, str]], generator: torch.Generator) -> Iterator[dict[str, Tensor]]:
+        stored, caption = held.pop(int(torch.randint(len(held), (), generator=generator)))
+        try:
+            picture = open_picture(io.BytesIO(stored))
+        except ValueError as error:
+            _log.warning("the picture of %r is left out: %s", caption, error)
+            return
+        yield _inputs(picture, caption, None, self.image, self.tokenize)
 
 
 def tar_members(path: Path) -> Iterator[dict[str, bytes]]:
-    """Yield the samples of a tar file: the contents of members that share a name, by their suffix."""
+    """Yield the samples of a tar file: the contents of members that share a name, by their suffix.
+
+    Raises:
+        ValueError: Members of one sample are not beside each other, as webdataset has them.
+    """
     sample: dict[str, bytes] = {}
+    seen: set[str] = set()
     before = None
     with tarfile.open(path) as packed:
         for member in packed:
-            if not member.isfile():
-                continue
-            stem, _, suffix = member.name.rpartition("/")[2].partition(".")
-            key = member.name[: len(member.name) - len(suffix)]
-            if key != before and sample:
-                yield sample
-                sample = {}
-            before = key
             file = packed.extractfile(member)
-            assert file is not None, stem
+            if file is None:  # a folder
+                continue
+            suffix = member.name.rpartition("/")[2].partition(".")[2]
+            key = member.name[: len(member.name) - len(suffix)]
+            if key != before:
+                if sample:
+                    yield sample
+                if key in seen:
+                    raise ValueError(
+                        f"data: expected the members of a sample beside each other, as webdataset needs them, got "
+                        f"{member.name} apart from its others in {path} (tar --sort=name)"
+                    )
+                seen.add(key)
+                sample, before = {}, key
             sample[f".{suffix.lower()}"] = file.read()
     if sample:
         yield sample
 
 
 def tar_pairs(path: Path) -> Iterator[tuple[bytes, str]]:
-    """Yield picture (as stored) and caption of every sample that has both."""
+    """Yield picture (as stored) and caption of every sample that has both, and say how many have not."""
+    lacking = 0
     for sample in tar_members(path):
         picture = next((sample[suffix] for suffix in SUFFIXES if suffix in sample), None)
-        if picture is not None and ".txt" in sample:
-            yield picture, sample[".txt"].decode().strip()
+        caption = sample.get(".txt", b"").decode().strip()
+        if picture is not None and caption:
+            yield picture, caption
+        else:
+            lacking += 1
+    if lacking:
+        _log.warning("data: %d samples in %s have no picture or no caption, and are left out", lacking, path)
 
 
 def expand(pattern: str) -> list[Path]:
@@ -191,10 +224,18 @@ def collate(rows: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
     return {name: torch.stack([row[name] for row in rows]) for name in rows[0]}
 
 
-def open_picture(source: Any) -> Any:
-    """Return a picture in RGB."""
-    with require("PIL.Image", extra="vision").open(source) as picture:
-        return picture.convert("RGB")
+def open_picture(source: Path | io.BytesIO) -> Any:
+    """Return a picture in RGB.
+
+    Raises:
+        ValueError: It is none, or is cut off.
+    """
+    try:
+        with require("PIL.Image", extra="vision").open(source) as picture:
+            return picture.convert("RGB")
+    except (OSError, ValueError) as error:  # PIL does not name a file that is cut off
+        name = source if isinstance(source, Path) else "what is stored"
+        raise ValueError(f"data: {name} cannot be read as a picture: {error}") from None
 
 
 def _inputs(picture: Any, caption: str, place: int | None, image: Transform, tokenize: Tokenize) -> dict[str, Tensor]:

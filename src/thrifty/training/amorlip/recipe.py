@@ -49,6 +49,7 @@ class Recipe:
         reset_scale: Begin at CLIP's initial temperature; without it, at the model's own.
         gather: With several processes: ``"global"`` or ``"local"``.
         workers: Of the data loader.
+        skip_repeats: Pairs with equal captions are no negatives of each other (AmorLIP only).
         amor: Settings of AmorLIP (:class:`~thrifty.training.amorlip.AmorLIPConfig`).
         seed: Of the order of the data, and of the networks.
     """
@@ -67,6 +68,7 @@ class Recipe:
     reset_scale: bool = False
     gather: str = "global"
     workers: int = 0
+    skip_repeats: bool = False
     amor: Mapping[str, Any] = field(default_factory=dict)
     seed: int = 0
 
@@ -79,8 +81,9 @@ class Recipe:
         for name in ("warmup", "workers", "seed"):
             whole(name, getattr(self, name), least=0)
         number("lr", self.lr, "a number above 0", least=1e-12)
-        if self.amor and self.loss != "amorlip":
-            raise ValueError(f"amor: expected settings with the loss 'amorlip' only, got {self.loss!r}")
+        for name in ("amor", "skip_repeats"):
+            if getattr(self, name) and self.loss != "amorlip":
+                raise ValueError(f"{name}: expected it with the loss 'amorlip' only, got {self.loss!r}")
         AmorLIPConfig(**{"epochs": self.epochs, **self.amor})
 
 
@@ -147,7 +150,7 @@ def train(
         )  # fmt: skip
         loss = make_loss(recipe, host.model, samples, per_epoch)
         trainer = AmorLIPTrainer(
-            host.model, arguments, loss=loss, lr_tau=recipe.lr_tau,
+            host.model, arguments, loss=loss, skip_repeats=recipe.skip_repeats, lr_tau=recipe.lr_tau,
             train_dataset=pairs, data_collator=collate, callbacks=[reporter(progress)],
         )  # fmt: skip
         trainer.remove_callback(transformers.PrinterCallback)

@@ -105,7 +105,7 @@ def temperature_rate(lr_tau: float, logit_scale: Tensor | float) -> float:
 
 @torch.no_grad()
 def clamp_logit_scale(model: nn.Module, largest: float = LARGEST_SCALE) -> None:
-    """Keep s in [1, largest]; to be called after each optimiser step.
+    """Keep s in [1, largest], unless it is frozen; to be called after each optimiser step.
 
     Args:
         model: One with a parameter ``logit_scale``, t = log s, whatever wraps it; it is changed in place.
@@ -125,7 +125,8 @@ def clamp_logit_scale(model: nn.Module, largest: float = LARGEST_SCALE) -> None:
         Radford et al., arXiv 2103.00020, section 2.5.
     """
     scale = logit_scale_of(model)
-    scale.clamp_(0, math.log(largest))
+    if scale.requires_grad:
+        scale.clamp_(0, math.log(largest))
 
 
 @torch.no_grad()

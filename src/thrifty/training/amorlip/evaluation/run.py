@@ -1,34 +1,37 @@
-"""Evaluating a model on local data, task by task; what is done already is not done again.
-
-A task's data is a folder: pictures in a folder a class, with ``templates.txt`` beside them if there is one; or the
-layout of clip-benchmark's webdatasets (``classnames.txt``, ``zeroshot_classification_templates.txt``, ``test/*.tar``
-with ``.cls``, or with ``.txt`` of captions, one a line); or, for retrieval, a table of pairs.
-"""
+"""Evaluating a model on local data, task by task; what is done already is not done again."""
 
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import os
-from collections.abc import Callable, Iterator, Sequence
+import statistics
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from thrifty._common.files import write_whole
+from thrifty.training.amorlip.evaluation.layouts import captioned, classes_of, folder_of, games, labelled
 from thrifty.training.amorlip.evaluation.retrieval import recalls
 from thrifty.training.amorlip.evaluation.tasks import Task, read_results
-from thrifty.training.amorlip.evaluation.zeroshot import TEMPLATES, classification_metrics, zero_shot_classifier
+from thrifty.training.amorlip.evaluation.zeroshot import (
+    associate,
+    classification_metrics,
+    jaccard,
+    zero_shot_classifier,
+)
 from thrifty.training.amorlip.hosts import Host, embed_images, embed_texts
-from thrifty.training.amorlip.pairs import SUFFIXES, open_picture, read_pairs, tar_members
 
-#: What pictures in a folder a class can tell.
-MEASURED = ("acc1", "acc5", "mean_per_class_recall", "F1-macro_all")
-TABLES = ("pairs.jsonl", "pairs.csv", "pairs.tsv", "pairs.parquet")
+T = TypeVar("T")
 Told = Callable[[int, int, str], object]
+
+
+def available(tasks: Sequence[Task], root: Path) -> list[tuple[Task, Path]]:
+    """Return the tasks whose folder is there, by its key (``/`` may be written ``_``)."""
+    return [(task, folder) for task in tasks if (folder := folder_of(root, task.key)) is not None]
 
 
 def evaluate(
@@ -45,73 +48,84 @@ def evaluate(
     Args:
         host: The model.
         tasks: Which.
-        root: Folder of the tasks' folders, named by their keys (``/`` may be written ``_``).
+        root: Folder of the tasks' folders.
         out: JSON lines; this model's results that are there are kept.
         batch: Pictures at once.
         progress: Told (done, total, what is being done).
 
     Raises:
         FileNotFoundError: There is data for no task.
-        ValueError: A task's data is not what it should be, its main metric needs more than pictures and classes, or
-            ``out`` has results of another model.
+        ValueError: A task's data is not what it should be, does not tell its main metric, or ``out`` has results of
+            another model.
     """
-    there = [(task, folder) for task in tasks if (folder := _folder(root, task.key)) is not None]
+    there = available(tasks, root)
     if not there:
-        raise FileNotFoundError(f"data: expected folders named as tasks ({tasks[0].key}, ...) in {root}, got none")
-    if beyond := [
-        f"{task.key} ({task.metric})" for task, _ in there if not task.retrieval and task.metric not in MEASURED
-    ]:
-        raise ValueError(
-            f"data: expected tasks measured by {', '.join(MEASURED)} or recall, got {', '.join(beyond)}: their results "
-            "are read from DataComp's or clip-benchmark's files (`thrifty amorlip compare`)"
+        raise FileNotFoundError(
+            f"data: expected pairs, or folders named as tasks ({tasks[0].key}, ...), in {root}, got neither"
         )
-    _mend(out)
-    model = _fingerprint(host.model)
-    done = read_results(out, model)
+    results = Results(out, host.model)
     host.model.eval()
     for place, (task, folder) in enumerate(there):
-        if task.key in done:
-            continue
-        progress(place, len(there), task.name)
-        metrics = retrieval(host, folder, batch) if task.retrieval else classification(host, folder, batch)
-        done[task.key] = metrics
-        _append(out, {"key": task.key, "model": model, "metrics": metrics})
-    return done
+        if task.key not in results.done:
+            progress(place, len(there), task.name)
+            metrics = _measure(task)(host, folder, batch)
+            if task.metric not in metrics:
+                raise ValueError(
+                    f"data: {folder} does not tell {task.metric}, but {', '.join(metrics)}; no group (.npy)?"
+                )
+            results.add(task.key, metrics)
+    return results.done
+
+
+def _measure(task: Task) -> Callable[[Host, Path, int], dict[str, float]]:
+    if task.retrieval:
+        return retrieval
+    return association if task.metric.startswith("jaccard") else classification
 
 
 def classification(host: Host, folder: Path, batch: int = 64) -> dict[str, float]:
     """Return the metrics of zero-shot classification on one folder."""
-    classes, templates = _classes(folder)
-    features, labels = [], []
-    for pictures, numbers in _batched(_labelled(folder, classes), batch):
-        features.append(_embed(host, pictures))
-        labels += numbers
+    classes, templates = classes_of(folder)
+    features, labels, groups = [], [], []
+    for rows in _batched(labelled(folder, classes), batch):
+        features.append(_embed(host, [row.picture for row in rows]))
+        labels += [row.label for row in rows]
+        groups += [row.group for row in rows]
     if not labels:
         raise ValueError(f"data: expected pictures in {folder}, got none")
-    classifier = zero_shot_classifier(
-        host.model, host.tokenize, [name.replace("_", " ") for name in classes], templates
-    )
-    return classification_metrics(torch.cat(features), classifier, torch.tensor(labels))
+    names = [name.replace("_", " ") for name in classes]
+    classifier = zero_shot_classifier(host.model, host.tokenize, names, templates)
+    of = torch.tensor(groups) if min(groups) >= 0 else None
+    return classification_metrics(torch.cat(features), classifier, torch.tensor(labels), of)
 
 
 def retrieval(host: Host, data: Path, batch: int = 64) -> dict[str, float]:
     """Return recalls in both directions on one folder or table; equal pictures share their captions."""
     features, captions, owner = [], [], []
     count = 0
-    for pictures, texts in _batched(_captioned(data), batch):
-        features.append(_embed(host, pictures))
-        for found in texts:
+    for rows in _batched(captioned(data), batch):
+        features.append(_embed(host, [picture for picture, _ in rows]))
+        for _, found in rows:
             captions += found
             owner += [count] * len(found)
             count += 1
     if not captions:
         raise ValueError(f"data: expected pairs in {data}, got none")
-    device = next(host.model.parameters()).device
-    texts_ = [
-        embed_texts(host.model, {k: x.to(device) for k, x in host.tokenize(captions[low : low + batch]).items()})
-        for low in range(0, len(captions), batch)
-    ]
-    return recalls(torch.cat(features), torch.cat(texts_), torch.tensor(owner))
+    texts = [_read(host, captions[low : low + batch]) for low in range(0, len(captions), batch)]
+    return recalls(torch.cat(features), torch.cat(texts), torch.tensor(owner))
+
+
+def association(host: Host, folder: Path, batch: int = 64) -> dict[str, float]:
+    """Return the mean Jaccard index of the pictures nearest to a cue, of games with 5 or 6, and with 10 or 12."""
+    scores: dict[str, list[float]] = {}
+    for game in games(folder):
+        article = "An" if game.cue[:1].lower() in "aeiou" else "A"
+        cue = _read(host, [f"{article} {game.cue.lower()}"])[0]
+        score = jaccard(associate(_embed(host, game.pictures), cue, len(game.right)), game.right)
+        size = "jaccard_score_5-6" if len(game.pictures) <= 6 else "jaccard_score_10-12"
+        for name in ("avg_jaccard_score", size):
+            scores.setdefault(name, []).append(score)
+    return {name: statistics.fmean(found) for name, found in scores.items()}
 
 
 def _embed(host: Host, pictures: Sequence[Any]) -> Tensor:
@@ -120,75 +134,48 @@ def _embed(host: Host, pictures: Sequence[Any]) -> Tensor:
     return embed_images(host.model, {name: torch.stack([row[name] for row in inputs]).to(device) for name in inputs[0]})
 
 
-def _folder(root: Path, key: str) -> Path | None:
-    for name in (key, key.replace("/", "_"), f"wds_{key.replace('/', '_')}", key.rpartition("/")[2]):
-        if (root / name).is_dir():
-            return root / name
-    return None
+def _read(host: Host, captions: list[str]) -> Tensor:
+    device = next(host.model.parameters()).device
+    return embed_texts(host.model, {name: tokens.to(device) for name, tokens in host.tokenize(captions).items()})
 
 
-def _classes(folder: Path) -> tuple[list[str], Sequence[str]]:
-    names = folder / "classnames.txt"
-    classes = (
-        names.read_text().split("\n") if names.exists() else sorted(x.name for x in folder.iterdir() if x.is_dir())
-    )
-    templates = next(
-        (
-            p.read_text()
-            for n in ("templates.txt", "zeroshot_classification_templates.txt")
-            if (p := folder / n).exists()
-        ),
-        "",
-    )
-    return [name for name in classes if name], [line for line in templates.splitlines() if line.strip()] or TEMPLATES
-
-
-def _labelled(folder: Path, classes: Sequence[str]) -> Iterator[tuple[Any, int]]:
-    for sample in _samples(folder):
-        if ".cls" not in sample:
-            raise ValueError(f"data: expected a .cls with every picture in {folder}, got {', '.join(sample)}")
-        yield _picture(sample), int(sample[".cls"])
-    if not (folder / "test").is_dir():
-        for label, name in enumerate(classes):
-            for path in sorted((folder / name).iterdir()):
-                if path.suffix.lower() in SUFFIXES:
-                    yield open_picture(path), label
-
-
-def _captioned(data: Path) -> Iterator[tuple[Any, list[str]]]:
-    if data.is_dir() and (data / "test").is_dir():
-        for sample in _samples(data):
-            yield _picture(sample), [line for line in sample[".txt"].decode().splitlines() if line.strip()]
-        return
-    table = next((data / name for name in TABLES if (data / name).exists()), data) if data.is_dir() else data
-    captions: dict[Path, list[str]] = {}
-    for path, caption in read_pairs(table):
-        captions.setdefault(path, []).append(caption)
-    for path, found in captions.items():
-        yield open_picture(path), found
-
-
-def _samples(folder: Path) -> Iterator[dict[str, bytes]]:
-    for shard in sorted((folder / "test").glob("*.tar")):
-        yield from tar_members(shard)
-
-
-def _picture(sample: dict[str, bytes]) -> Any:
-    for suffix in SUFFIXES:
-        if suffix in sample:
-            return open_picture(io.BytesIO(sample[suffix]))
-    raise ValueError(f"data: expected a picture ({', '.join(SUFFIXES)}) in every sample, got {', '.join(sample)}")
-
-
-def _batched(rows: Iterator[tuple[Any, Any]], size: int) -> Iterator[tuple[list[Any], list[Any]]]:
-    held: list[tuple[Any, Any]] = []
+def _batched(rows: Iterable[T], size: int) -> Iterator[list[T]]:
+    held: list[T] = []
     for row in rows:
         held.append(row)
         if len(held) == size:
-            yield [a for a, _ in held], [b for _, b in held]
+            yield held
             held = []
     if held:
-        yield [a for a, _ in held], [b for _, b in held]
+        yield held
+
+
+class Results:
+    """A file of one model's results, a line each; a last line that an interrupt left unfinished is cut off.
+
+    Args:
+        path: The file; it need not be there.
+        model: Whose results they are.
+
+    Raises:
+        ValueError: It has results of another model.
+    """
+
+    def __init__(self, path: Path, model: nn.Module) -> None:
+        if path.exists() and not (written := path.read_bytes()).endswith(b"\n"):
+            whole = written.rpartition(b"\n")[0]
+            write_whole(path, whole + b"\n" if whole else b"", force=True)
+        self.path, self.model = path, _fingerprint(model)
+        self.done = read_results(path, self.model)
+
+    def add(self, key: str, metrics: dict[str, float]) -> None:
+        """Write a whole line, and wait until it is on the disk."""
+        self.done[key] = metrics
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with self.path.open("ab") as file:
+            file.write((json.dumps({"key": key, "model": self.model, "metrics": metrics}) + "\n").encode())
+            file.flush()
+            os.fsync(file.fileno())
 
 
 def _fingerprint(model: nn.Module) -> str:
@@ -198,21 +185,3 @@ def _fingerprint(model: nn.Module) -> str:
         digest.update(name.encode())
         digest.update(weight.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()[:16]
-
-
-def _mend(path: Path) -> None:
-    """Cut off a last line that an interrupt left unfinished."""
-    if path.exists():
-        written = path.read_bytes()
-        whole = written.rpartition(b"\n")[0]
-        if not written.endswith(b"\n"):
-            write_whole(path, whole + b"\n" if whole else b"", force=True)
-
-
-def _append(path: Path, record: dict[str, Any]) -> None:
-    """Write a whole line, and wait until it is on the disk."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("ab") as file:
-        file.write((json.dumps(record) + "\n").encode())
-        file.flush()
-        os.fsync(file.fileno())

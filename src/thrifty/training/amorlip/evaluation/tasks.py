@@ -18,6 +18,9 @@ from thrifty._common import settings
 SCHEMA, VERSION = "thrifty.amorlip.tasks", 1
 DEFAULT = Path(__file__).with_name("tasks.json")
 
+#: Begins the key of retrieval on pairs that are no task of a list.
+OWN = "pairs/"
+
 
 @dataclass(frozen=True)
 class Task:
@@ -107,6 +110,12 @@ def main_metrics(results: Mapping[str, Mapping[str, float]], tasks: Iterable[Tas
                 raise ValueError(f"{task.key}: expected the metric {task.metric}, got {', '.join(metrics)}")
             found[task.key] = metrics[task.metric]
     return found
+
+
+def others(results: Iterable[str], tasks: Sequence[Task]) -> list[Task]:
+    """Return tasks for keys that the list does not have: one's own pairs, by ``mean_recall@1``."""
+    known = {task.key for task in tasks}
+    return [Task(key, key, "own", "mean_recall@1") for key in sorted(set(results) - known) if key.startswith(OWN)]
 
 
 def averages(results: Mapping[str, Mapping[str, float]], tasks: Sequence[Task]) -> dict[str, Any]:
