@@ -130,7 +130,8 @@ def test_a_database_is_read_and_nothing_after_its_end():
     data = from_database(database, forecast=("calls", "port", "cost"), until=pd.Timestamp("2024-01-02"))
     assert len(data) == 2
     assert data.metadata()[1] == [("ships", "calls", "ports"), ("ports", "rev_calls", "ships")]
-    assert data.x["ships"][:, :, -1].tolist() == [[5, 7], [5, 7]]
+    assert data.x["ships"][:, :, -1].tolist() == [[5, 0], [5, 7]]  # the second ship's first call is on day two
+    assert data.present["ships"].tolist() == [[True, False], [True, True]]
     with pytest.raises(ValueError, match="expected a table with a time column"):
         from_database({"ships": ships})
     with pytest.raises(ValueError, match="forecast: expected a table of events among calls, got 'nothing'"):
@@ -181,11 +182,30 @@ def test_negatives_are_no_links_and_know_nothing_of_the_future():
     later = {t: Edges(e.index, torch.where(e.snapshot > 3, 5, e.snapshot)) for t, e in data.edges.items()}
     moved = HeteroTemporalData(data.num_nodes, later)
     assert torch.equal(negative_edges(moved, BUYS, 3, np.random.default_rng(0), per_positive=5), negative)
-    full = HeteroTemporalData(
-        {"user": 1, "item": 1}, {BUYS: Edges(torch.zeros(2, 2, dtype=torch.long), torch.tensor([0, 1]))}
-    )
-    with pytest.raises(ValueError, match="is linked to all destinations in snapshot 1"):
-        negative_edges(full, BUYS, 1, np.random.default_rng(0))
+
+
+def test_who_is_linked_to_all_has_no_negatives_and_who_is_linked_to_nearly_all_has():
+    """A user who buys all 300 items on day 1 (or all but one), and one who buys one of them."""
+    for missing in (0, 1):
+        items = torch.arange(300)
+        index = torch.stack([torch.zeros(300, dtype=torch.long), items])
+        later = index[:, missing:]
+        edges = torch.cat([index, later, torch.tensor([[1], [7]])], 1)
+        when = torch.cat([torch.zeros(300), torch.ones(300 - missing), torch.ones(1)]).long()
+        data = HeteroTemporalData({"user": 2, "item": 300}, {BUYS: Edges(edges, when)}, {"user": torch.ones(2, 2, 1)})
+        found = negative_edges(data, BUYS, 1, np.random.default_rng(0))
+        assert (found[1, found[0] == 0] == 0).all()
+        assert int((found[0] == 0).sum()) == (299 if missing else 0)
+        assert int((found[0] == 1).sum()) == 1
+
+
+def test_negatives_are_among_those_that_the_relation_leads_to():
+    """Two columns of one type: who only ever is a source is no destination to be told from."""
+    flies = ("port", "flies", "port")
+    index = torch.tensor([[0, 0, 1, 0, 1], [2, 3, 2, 3, 3]])
+    data = HeteroTemporalData({"port": 4}, {flies: Edges(index, torch.tensor([0, 0, 0, 1, 1]))})
+    found = negative_edges(data, flies, 1, np.random.default_rng(0), per_positive=20)
+    assert set(found[1].tolist()) == {2}
 
 
 def test_one_type_of_everything():
@@ -286,3 +306,88 @@ def test_bad_events_are_refused():
         from_events([EventTable(events().assign(when=[None, *events()["when"][1:]]), "when", {"to": "port"})])
     with pytest.raises(ValueError, match="at least one table"):
         from_events([])
+
+
+def test_times_that_are_no_dates_are_refused():
+    for when in ([20240101] * 5, [1.7e9] * 5):
+        with pytest.raises(ValueError, match="time: expected dates or times in 'when', got numbers"):
+            from_events([EventTable(events().assign(when=when), "when", {"to": "port"})])
+    with pytest.raises(ValueError, match="time: expected dates or times in 'when'"):
+        from_events([EventTable(events().assign(when="yesterday-ish"), "when", {"to": "port"})])
+    for freq in ("MS", "fortnight"):
+        with pytest.raises(ValueError, match=f"freq: expected the length of a period .* got '{freq}'"):
+            from_events([EventTable(events(), "when", {"to": "port"})], freq)
+    whole = from_events([EventTable(events().assign(when=[3, 3, 1, 7, 7]), "when", {"to": "port"})], None)
+    assert list(whole.times) == [1, 3, 7]
+
+
+def test_periods_of_several_units():
+    table = EventTable(events(), "when", {"from": "port", "to": "port"}, [("from", "sails", "to")])
+    assert list(from_events([table], "2D").times) == ["2024-01-01", "2024-01-03"]
+    assert len(from_events([table], "12h").times) == 5  # from the first event on
+    assert len(from_events([table], "7D").times) == 1
+    assert list(from_events([table], "M").times) == ["2024-01"]
+
+
+def test_zones_are_wall_clocks_unless_tables_differ():
+    east = pd.DataFrame({"when": pd.to_datetime(["2024-01-02 01:00"]).tz_localize("Asia/Tokyo"), "a": ["x"]})
+    west = pd.DataFrame({"when": pd.to_datetime(["2024-01-01 16:00"]).tz_localize("UTC"), "a": ["y"]})
+    alone = from_events([EventTable(east, "when", {"a": "a"})])
+    assert list(alone.times) == ["2024-01-02"]
+    both = from_events([EventTable(east, "when", {"a": "a"}), EventTable(west, "when", {"a": "a"})])
+    assert list(both.times) == ["2024-01-01"]
+    naive = west.assign(when=west["when"].dt.tz_localize(None))
+    with pytest.raises(ValueError, match="some tables have a time zone and some have none"):
+        from_events([EventTable(east, "when", {"a": "a"}), EventTable(naive, "when", {"a": "a"})])
+
+
+def test_a_time_that_is_far_off_is_warned_of():
+    rows = events().assign(when=[*events()["when"][:4], "2204-01-01 00:00"])
+    with pytest.warns(UserWarning, match="is there a time that is wrong"):
+        from_events([EventTable(rows, "when", {"to": "port"})])
+
+
+def test_values_that_are_no_numbers_are_refused():
+    rows = events().assign(late=["1,234.5", "2", "3", None, "4"])
+    for table, forecast in (
+        (EventTable(rows, "when", {"to": "port"}, [], ["late"]), None),
+        (EventTable(rows, "when", {"to": "port"}), Forecast(0, "to", "late")),
+    ):
+        with pytest.raises(ValueError, match="values: expected numbers in 'late', got '1,234.5' and 0 more"):
+            from_events([table], forecast=forecast)
+    rows = rows.assign(late=["1", "2", "3", None, "4"])
+    assert from_events([EventTable(rows, "when", {"to": "port"}, [], ["late"])]).x["port"].max() == 4
+
+
+def test_counts_begin_with_an_entitys_first_event():
+    rows = pd.DataFrame({"when": ["2024-01-01", "2024-01-02", "2024-01-03", "2024-01-04"], "to": ["A", "A", "B", "B"]})
+    data = from_events([EventTable(rows, "when", {"to": "port"})], forecast=Forecast(0, "to"))
+    assert data.y["port"][:, 0].tolist() == [1, 1, 0, 0]
+    assert torch.isnan(data.y["port"][:2, 1]).all()
+    assert data.y["port"][2:, 1].tolist() == [1, 1]
+
+
+def test_classes_are_the_most_frequent_of_a_period():
+    rows = events().assign(state=["no", "yes", "no", "yes", "no"])
+    table = EventTable(rows, "when", {"to": "port"})
+    data = from_events([table], forecast=Forecast(0, "to", "state", classes=True))
+    place = {label: k for k, label in enumerate(data.ids["port"])}
+    assert data.source["classes"] == ["no", "yes"]
+    assert data.y["port"][0, place["B"]] == 0  # one each: the first in order
+    assert data.y["port"][2, place["C"]] == 0
+    numbers = EventTable(rows.assign(state=[2, 0, 2, 5, 5]), "when", {"to": "port"})
+    found = from_events([numbers], forecast=Forecast(0, "to", "state", classes=True)).y["port"]
+    assert set(found[torch.isfinite(found)].tolist()) == {0.0, 2.0, 5.0}
+    halves = EventTable(rows.assign(state=[0.5, 0, 2, 5, 5]), "when", {"to": "port"})
+    with pytest.raises(ValueError, match="expected classes as whole numbers in 'state', got 0.5"):
+        from_events([halves], forecast=Forecast(0, "to", "state", classes=True))
+
+
+def test_a_graph_takes_times_of_any_kind_and_leaves_its_arguments_alone():
+    x = {"a": torch.ones(3, 2, 1, dtype=torch.float64)}
+    days = pd.date_range("2024-01-01", periods=3)
+    data = HeteroTemporalData({"a": 2}, {}, x, {"a": torch.ones(3, 2, dtype=torch.long)}, times=days)
+    assert len(data) == 3
+    assert x["a"].dtype == torch.float64
+    assert data.y["a"].dtype == torch.float32
+    assert torch.isnan(data.windows([3], 2).y("a")).all()

@@ -8,6 +8,7 @@ import torch
 from toys import graph
 
 from thrifty.models.se_htgnn import (
+    SEHTGNN,
     Edges,
     HeteroTemporalData,
     LinkForecaster,
@@ -19,7 +20,7 @@ from thrifty.models.se_htgnn import (
     temporal_split,
 )
 from thrifty.models.se_htgnn.metrics import classification_metrics, link_metrics, regression_metrics
-from thrifty.models.se_htgnn.scaling import Scaling
+from thrifty.models.se_htgnn.scaling import FeatureScaling, Scaling
 
 SMALL = {"hidden_channels": 4, "window": 3, "epochs": 6, "validation": 4, "random_state": 0, "batch_size": 4}
 
@@ -167,18 +168,174 @@ def test_a_run_goes_on_from_its_checkpoint(tmp_path):
     told = []
     cut.fit(data, checkpoint=place, progress=lambda epoch, *_: told.append(epoch))
     assert told == [4, 5, 6]
-    assert not place.exists()
     assert cut.history_.losses == pytest.approx(whole.history_.losses)
     assert np.allclose(cut.predict(data), whole.predict(data))
+    assert np.allclose(NodeRegressor("a", **SMALL).fit(data, checkpoint=place).predict(data), whole.predict(data))
+    longer = NodeRegressor("a", **(SMALL | {"epochs": 8})).fit(data, checkpoint=place)
+    assert len(longer.history_.losses) == 8
+
+
+OTHER_RUNS = {
+    "lr": {"lr": 0.1},
+    "log1p": {"log1p": True},
+    "validation": {"validation": 5},
+    "num_neighbors": {"num_neighbors": [3]},
+    "random_state": {"random_state": 1},
+}
+
+
+@pytest.mark.parametrize("name", OTHER_RUNS)
+def test_a_checkpoint_goes_on_with_the_same_settings_only(name, tmp_path):
+    data, place = wave(), tmp_path / "run.pt"
+    NodeRegressor("a", **(SMALL | {"epochs": 1})).fit(data, checkpoint=place)
+    with pytest.raises(ValueError, match=f"{name}: the run in .* has .*, got "):
+        NodeRegressor("a", **(SMALL | OTHER_RUNS[name])).fit(data, checkpoint=place)
+
+
+def test_a_checkpoint_goes_on_with_the_same_data_and_split_only(tmp_path):
+    data, place = wave(), tmp_path / "run.pt"
+    NodeRegressor("a", **(SMALL | {"epochs": 1})).fit(data, checkpoint=place)
+    triple = ("b", "drives", "a")
+    held = data.edges[triple]
+    shifted = HeteroTemporalData(data.num_nodes, {triple: Edges(held.index, held.snapshot.flip(0))}, data.x, data.y)
+    weighted = Edges(held.index, held.snapshot, torch.full((120,), 2.0))
+    for other in (shifted, HeteroTemporalData(data.num_nodes, {triple: weighted}, data.x, data.y)):
+        with pytest.raises(ValueError, match="data: the run in"):
+            NodeRegressor("a", **SMALL).fit(other, checkpoint=place)
+    with pytest.raises(ValueError, match="split: the run in .* has 33 to train from 3 to 35"):
+        NodeRegressor("a", **SMALL).fit(data, temporal_split(data, 3, 4, 10), checkpoint=place)
+    whole = place.read_bytes()
+    torch.save({"something": 1}, tmp_path / "else.pt")
+    for content in (b"no", whole[: len(whole) // 2], (tmp_path / "else.pt").read_bytes()):
+        place.write_bytes(content)
+        with pytest.raises(ValueError, match="run.pt is damaged, or none"):
+            NodeRegressor("a", **SMALL).fit(data, checkpoint=place)
+
+
+def test_a_sampled_run_goes_on_from_its_checkpoint(tmp_path):
+    data, place = wave(), tmp_path / "run.pt"
+    settings = SMALL | {"num_neighbors": [2], "dropout": 0.2}
+    whole = NodeRegressor("a", **settings).fit(data)
+
+    def stop(epoch, *_):
+        if epoch == 3:
+            raise KeyboardInterrupt
+
     with pytest.raises(KeyboardInterrupt):
-        NodeRegressor("a", **SMALL).fit(data, checkpoint=place, progress=stop)
-    with pytest.raises(ValueError, match=r"lr: the run in .* has 0.005, got 0.1"):
-        NodeRegressor("a", **(SMALL | {"lr": 0.1})).fit(data, checkpoint=place)
-    with pytest.raises(ValueError, match="is of another model or of other data"):
-        NodeRegressor("a", **SMALL).fit(wave(41), checkpoint=place)
-    place.write_bytes(b"no")
-    with pytest.raises(ValueError, match="is damaged"):
-        NodeRegressor("a", **SMALL).fit(data, checkpoint=place)
+        NodeRegressor("a", **settings).fit(data, checkpoint=place, progress=stop)
+    again = NodeRegressor("a", **settings).fit(data, checkpoint=place)
+    assert again.history_.losses == whole.history_.losses
+    assert np.array_equal(again.predict(data), whole.predict(data))
+
+
+def test_features_are_in_any_unit():
+    data = wave()
+    found = []
+    for unit in (1, 1e6):
+        x = {"a": data.x["a"], "b": data.x["b"] * unit + 3 * unit}
+        other = HeteroTemporalData(data.num_nodes, data.edges, x, data.y)
+        found.append(NodeRegressor("a", **SMALL).fit(other).predict(other))
+    assert np.allclose(*found, atol=1e-3)
+    scaling = FeatureScaling.of(other, 20)
+    scaled = scaling(other).x["b"][:20].reshape(-1)
+    assert float(scaled.mean()) == pytest.approx(0, abs=1e-4)
+    assert float(scaled.std(correction=0)) == pytest.approx(1, abs=1e-4)
+    x = {
+        "a": torch.ones(3, 2, 1),
+        "b": torch.tensor([[[5.0], [0]], [[7], [0]], [[9], [0]]]),
+    }  # the second never is there
+    absent = HeteroTemporalData({"a": 2, "b": 2}, {}, x)
+    out = FeatureScaling.of(absent, 2)(absent)
+    assert out.x["b"][:, :, 0].tolist() == [[-1, 0], [1, 0], [3, 0]]
+    assert torch.equal(out.present["b"], absent.present["b"])
+
+
+def test_graphs_that_were_made_otherwise_are_refused():
+    data = wave()
+    model = NodeRegressor("a", **(SMALL | {"epochs": 1})).fit(data)
+    other = {("b", "pushes", "a"): data.edges["b", "drives", "a"]}
+    with pytest.raises(ValueError, match="fitted to the edge types .* got .*pushes"):
+        model.predict(HeteroTemporalData(data.num_nodes, other, data.x, data.y))
+    wide = data.x | {"b": torch.ones(40, 3, 2)}
+    with pytest.raises(ValueError, match="fitted to features"):
+        model.predict(HeteroTemporalData(data.num_nodes, data.edges, wide, data.y))
+    with pytest.warns(UserWarning, match="no edges of .*drives"):
+        model.predict(HeteroTemporalData(data.num_nodes, {}, data.x, data.y))
+    with pytest.raises(ValueError, match="targets: expected at least one snapshot"):
+        model.predict(data, [])
+
+
+def test_labels_that_are_missing_are_told_by_the_part_that_lacks_them():
+    data = wave()
+    y = data.y["a"].clone()
+    y[-4:] = float("nan")
+    with pytest.raises(ValueError, match=r"validation: expected labels of 'a' in its snapshots \(36 to 39\), got none"):
+        NodeRegressor("a", **SMALL).fit(HeteroTemporalData(data.num_nodes, data.edges, data.x, {"a": y}))
+
+
+def test_classes_of_the_whole_horizon_are_known_and_whole():
+    data = wave()
+    y = torch.where(data.y["a"] > 100, 2.0, 0.0)
+    y[35] = 1.0  # the last step of the last training horizon
+    split = Split(np.arange(3, 35), np.arange(36, 39), np.arange(0))
+    some = HeteroTemporalData(data.num_nodes, data.edges, data.x, {"a": y.long()})
+    model = NodeClassifier("a", **(SMALL | {"epochs": 1, "horizon": 2})).fit(some, split)
+    assert model.classes_.tolist() == [0, 1, 2]
+    halves = HeteroTemporalData(data.num_nodes, data.edges, data.x, {"a": y / 4})
+    with pytest.raises(ValueError, match="y: expected classes as whole numbers, got 0."):
+        NodeClassifier("a", **SMALL).fit(halves)
+
+
+def test_settings_may_be_numbers_of_numpy(tmp_path):
+    settings = SMALL | {"window": np.int64(3), "lr": np.float32(0.005), "hidden_channels": np.int64(4)}
+    model = NodeRegressor("a", **settings).fit(wave())
+    model.save_pretrained(tmp_path / "m")
+    assert load_forecaster(tmp_path / "m").window == 3
+
+
+def test_a_save_that_was_cut_off_is_no_model(tmp_path, monkeypatch):
+    data = wave()
+    model = NodeRegressor("a", **(SMALL | {"epochs": 1})).fit(data)
+
+    def full(self, folder, **more):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SEHTGNN, "save_pretrained", full)
+        with pytest.raises(OSError, match="No space"):
+            model.save_pretrained(tmp_path / "m")
+    with pytest.raises(OSError, match="config.json"):
+        load_forecaster(tmp_path / "m")
+    model.save_pretrained(tmp_path / "m")  # it may be written again
+    assert np.array_equal(load_forecaster(tmp_path / "m").predict(data), model.predict(data))
+
+
+def test_attention_is_that_of_the_forecasts():
+    data = graph()
+    model = NodeRegressor(
+        "a", hidden_channels=4, num_layers=1, window=3, epochs=3, validation=2, num_neighbors=[1], random_state=0
+    ).fit(data)
+    running = torch.softmax(model.model_.convs[0].running_0, 1)[:, 0].numpy()
+    assert np.allclose(model.attention_weights(data)[0, ("a", "near", "a")][0], running)
+    with pytest.raises(ValueError, match=r"num_neighbors: expected 2 numbers, one a layer, got \[3\]"):
+        NodeRegressor("a", num_layers=2, window=3, num_neighbors=[3], validation=2).fit(data)
+
+
+def test_links_of_a_sample_are_read_from_a_sample(monkeypatch):
+    data = blocks()
+    model = LinkForecaster(
+        ("user", "buys", "item"), hidden_channels=4, window=3, epochs=1, validation=2, num_neighbors=[3], random_state=0
+    ).fit(data)
+    sizes = []
+    encode = SEHTGNN.encode
+
+    def spy(self, batch, *more):
+        sizes.append((batch.sampled, len(batch.seeds)))
+        return encode(self, batch, *more)
+
+    monkeypatch.setattr(SEHTGNN, "encode", spy)
+    assert model.predict(data, torch.tensor([[0, 3], [1, 2]])).shape == (2,)
+    assert sizes == [(True, 20), (True, 16)]
 
 
 def test_it_stops_early_and_keeps_the_best():
@@ -256,26 +413,37 @@ def test_a_sampled_batch_keeps_running_means():
     assert running.abs().sum() > 0
 
 
+DISTRIBUTED = SMALL | {"epochs": 2, "batch_size": 3}  # 33 windows: shares of 2 and 1, and a step of one
+
+
 @pytest.mark.slow
 @pytest.mark.dist
-def test_two_processes_share_the_windows(torchrun, tmp_path):
+def test_two_processes_are_as_one(torchrun, tmp_path):
     script = tmp_path / "worker.py"
     script.write_text(
         "import sys; sys.path.insert(0, sys.argv[1])\n"
         "from thrifty._common.runs import join\n"
         "device = join('cpu')\n"
         "import torch\n"
-        "from test_estimators import SMALL, wave\n"
+        "from test_estimators import DISTRIBUTED, patchy\n"
         "from thrifty.models.se_htgnn import NodeRegressor\n"
-        "model = NodeRegressor('a', **SMALL).fit(wave())\n"
-        "total = sum(float(p.detach().double().sum()) for p in model.model_.parameters())\n"
-        "print('TOTAL', round(total, 6), flush=True)\n"
+        "model = NodeRegressor('a', **DISTRIBUTED).fit(patchy())\n"
+        "total = sum(float(p.detach().double().abs().sum()) for p in model.model_.parameters())\n"
+        "sys.stdout.write(' '.join(map(str, ['TOTAL', total, *model.history_.losses])) + ' \\n')\n"
         "torch.distributed.destroy_process_group()\n"
     )
     out = torchrun(script, Path(__file__).parent)
-    totals = [line.split()[1] for line in out.splitlines() if line.startswith("TOTAL")]
-    assert len(totals) == 2
-    assert totals[0] == totals[1]
-    alone = NodeRegressor("a", **SMALL).fit(wave())
-    total = sum(float(p.detach().double().sum()) for p in alone.model_.parameters())
-    assert float(totals[0]) == pytest.approx(total, abs=0.3)
+    found = [[float(x) for x in part.split()[:3]] for part in out.split("TOTAL")[1:]]
+    assert len(found) == 2
+    alone = NodeRegressor("a", **DISTRIBUTED).fit(patchy())
+    total = sum(float(p.detach().double().abs().sum()) for p in alone.model_.parameters())
+    for numbers in found:
+        assert numbers == pytest.approx([total, *alone.history_.losses], abs=1e-4)
+
+
+def patchy():
+    """As ``wave``, with labels that are missing unevenly."""
+    data = wave()
+    y = data.y["a"].clone()
+    y[torch.rand(y.shape, generator=torch.Generator().manual_seed(1)) < 0.4] = float("nan")
+    return HeteroTemporalData(data.num_nodes, data.edges, data.x, {"a": y})

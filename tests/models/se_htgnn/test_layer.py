@@ -366,11 +366,16 @@ def test_norms_take_the_statistics_that_they_say(norm):
     data = graph()
     net = model(data, norm=norm, num_layers=1)
     y = torch.randn(6, 5, 4, dtype=torch.float64)
-    found = net.convs[0].normalise("a", y)
+    found = net.convs[0].normalise("a", y, torch.full((6, 5), 0.2, dtype=torch.float64))
     axes = (2,) if norm == "node" else (1, 2)
     expected = (y - y.mean(axes, keepdim=True)) / y.std(axes, unbiased=False, keepdim=True)
     assert torch.allclose(found, expected, atol=1e-3)
     assert net(data.windows([4, 5], 3))["b"].shape == (2, 4, 1, 1)
+    share = torch.tensor([0.5, 0.5, 0, 0, 0], dtype=torch.float64).expand(6, 5)
+    other = torch.cat([y[:, :2], 100 + y[:, 2:]], 1)  # who is absent changes nothing for the others
+    assert torch.allclose(
+        net.convs[0].normalise("a", y, share)[:, :2], net.convs[0].normalise("a", other, share)[:, :2]
+    )
 
 
 def test_parameters_are_as_many_as_the_formula_says():

@@ -4,9 +4,11 @@ from thrifty.models.se_htgnn.config import SEHTGNNConfig
 from thrifty.models.se_htgnn.conv import SEHTGNNConv
 from thrifty.models.se_htgnn.database import from_database
 from thrifty.models.se_htgnn.encoders import TypePrompt, build_type_embeddings
-from thrifty.models.se_htgnn.estimators import LinkForecaster, NodeClassifier, NodeRegressor, load_forecaster
 from thrifty.models.se_htgnn.events import EventTable, Forecast, from_events
+from thrifty.models.se_htgnn.links import LinkForecaster
+from thrifty.models.se_htgnn.loading import load_forecaster
 from thrifty.models.se_htgnn.model import SEHTGNN
+from thrifty.models.se_htgnn.nodes import NodeClassifier, NodeRegressor
 from thrifty.models.se_htgnn.prior import TypePrior
 from thrifty.models.se_htgnn.report import plot_attention
 from thrifty.models.se_htgnn.sampling import NeighborSampler

@@ -48,6 +48,7 @@ def train(
     ] = None,
     norm: Annotated[str | None, typer.Option(help="node or graph; else a residual.")] = None,
     dropout: Annotated[float, typer.Option(help="Of input features.")] = 0.0,
+    nonnegative: Annotated[bool, typer.Option("--nonnegative", help="Forecasts below 0 become 0.")] = False,
     log1p: Annotated[bool, typer.Option("--log1p", help="Learn log(1 + y): for counts.")] = False,
     epochs: Annotated[int, typer.Option(help="Passes over the windows, at most.")] = 200,
     lr: Annotated[float, typer.Option(help="Adam's rate.")] = 5e-3,
@@ -65,19 +66,23 @@ def train(
 ) -> None:
     """Train a forecaster.
 
+    It stops by the last snapshots before the test: by the mean absolute error of values (in their own unit), the
+    macro F1 of classes, the AUC of links. A run that was interrupted goes on when the same command is given again.
+
     `torchrun --no-python --nproc-per-node 8 thrifty se-htgnn train ...` makes it data-parallel over windows.
 
     Example: `thrifty se-htgnn train --data graph.json --out model --validation 30 --test 30`
     """
     import torch.distributed as dist
 
-    from thrifty.models.se_htgnn.estimators import LinkForecaster, NodeClassifier, NodeRegressor
+    from thrifty.models.se_htgnn import LinkForecaster, NodeClassifier, NodeRegressor, temporal_split
+    from thrifty.models.se_htgnn.fitting import remove_checkpoint
     from thrifty.models.se_htgnn.graph_file import read_graph
-    from thrifty.models.se_htgnn.splits import temporal_split
 
     refuse_existing(out / "config.json", force)
+    checkpoint = out / "checkpoint.pt"
     if force and (out / "config.json").exists():
-        (out / "checkpoint.pt").unlink(missing_ok=True)
+        remove_checkpoint(checkpoint)
     graph = read_graph(data)
     if graph.target is None:
         raise ValueError(f"--data: {data} says nothing to forecast; expected 'forecast' or 'links'")
@@ -88,21 +93,32 @@ def train(
     model = kind(
         graph.target, hidden_channels=hidden, num_layers=layers, window=window, horizon=horizon, heads=heads,
         attention=attention, norm=norm, dropout=dropout, type_embeddings=_vectors(graph, encoder, out), log1p=log1p,
-        epochs=epochs, lr=lr, weight_decay=weight_decay, batch_size=batch, patience=patience, validation=validation,
-        num_neighbors=neighbors or None, device=place, random_state=seed,
+        nonnegative=nonnegative, epochs=epochs, lr=lr, weight_decay=weight_decay, batch_size=batch, patience=patience,
+        validation=validation, num_neighbors=neighbors or None, device=place, random_state=seed,
     )  # fmt: skip
+
+    sign = -1 if model.more_is_better else 1
 
     def tell(epoch: int, total: int, loss: float, score: float) -> None:
         if first_process():
-            typer.echo(f"epoch {epoch} of {total}: loss {loss:.4f}, validation {score:.4f}", err=True)
+            typer.echo(
+                f"epoch {epoch} of {total}: loss {loss:.4f}, validation {model.metric} {sign * score:.4f}", err=True
+            )
 
     split = temporal_split(graph.data, window, validation, test, horizon)
-    model.fit(graph.data, split, checkpoint=out / "checkpoint.pt", progress=tell)
+    try:
+        model.fit(graph.data, split, checkpoint=checkpoint, progress=tell)
+    except KeyboardInterrupt:
+        if checkpoint.exists() and first_process():
+            typer.echo(f"interrupted; the same command goes on from {checkpoint}", err=True)
+        raise
     if first_process():
         model.model_.cpu()
+        model.objective_.cpu()
         model.save_pretrained(out, force=force)
-        count = model.model_.num_parameters(prior=False)
-        typer.echo(f"validation {model.history_.best_score:.4f}, {count} parameters; saved in {out}")
+        remove_checkpoint(checkpoint)  # not before: a disk may be full
+        score = f"validation {model.metric} {sign * model.history_.best_score:.4f}, " if validation else ""
+        typer.echo(f"{score}{model.model_.num_parameters(prior=False)} parameters; saved in {out}")
     if dist.is_initialized():
         dist.destroy_process_group()
 
@@ -133,7 +149,7 @@ def evaluate(model: Model, data: Data, last: Last = 30, as_json: Json = False) -
 
     Example: `thrifty se-htgnn eval model --data graph.json --last 30`
     """
-    from thrifty.models.se_htgnn.estimators import load_forecaster
+    from thrifty.models.se_htgnn import load_forecaster
     from thrifty.models.se_htgnn.graph_file import read_graph
 
     found, graph = load_forecaster(model), read_graph(data)
@@ -158,24 +174,38 @@ def predict(
 
     Example: `thrifty se-htgnn predict model --data graph.json --out tomorrow.csv`
     """
-    from thrifty.models.se_htgnn.estimators import LinkForecaster, load_forecaster
+    from thrifty.models.se_htgnn import LinkForecaster, load_forecaster
     from thrifty.models.se_htgnn.graph_file import read_graph
 
     refuse_existing(out, force)
     found, graph = load_forecaster(model), read_graph(data)
-    if isinstance(found, LinkForecaster):
-        rows = _links(found, graph, pairs)
-    else:
-        values = found.predict(graph.data)[0]
-        names = graph.data.ids.get(found.target, range(len(values)))
-        header = ["node", *(f"step_{k + 1}" for k in range(values.shape[1]))]
-        rows = [header, *([name, *(f"{v:.6g}" for v in row)] for name, row in zip(names, values, strict=True))]
+    rows = _links(found, graph, pairs) if isinstance(found, LinkForecaster) else _nodes(found, graph)
+    typer.echo(f"forecast of what follows {graph.data.times[-1]}", err=True)
     text = "".join(",".join(map(_cell, row)) + "\n" for row in rows)
     if out is None:
         typer.echo(text, nl=False)
     else:
         write_whole(out, text, force=force)
         typer.echo(f"{len(rows) - 1} forecasts in {out}")
+
+
+def _nodes(found: Any, graph: GraphFile) -> list[list[Any]]:
+    """Return a row for every node that ever had a value, or for all, if the file does not say which value."""
+    import torch
+
+    data, labels = graph.data, found.graph_.source.get("classes")
+    values = found.predict(data)[0]
+    names, known = data.ids.get(found.target, range(len(values))), list(range(len(values)))
+    if found.target in data.y:
+        known = torch.isfinite(data.y[found.target]).any(0).nonzero().flatten().tolist()
+        if left := len(values) - len(known):
+            typer.echo(f"{left} of type {found.target!r} left out: they never had a value", err=True)
+
+    def cell(value: Any) -> str:
+        return f"{value:.6g}" if labels is None else str(labels[int(value)])
+
+    header = ["node", *(f"step_{k + 1}" for k in range(values.shape[1]))]
+    return [header, *([names[i], *map(cell, values[i])] for i in known)]
 
 
 def _links(found: Any, graph: GraphFile, pairs: Path | None) -> list[list[Any]]:
@@ -185,16 +215,16 @@ def _links(found: Any, graph: GraphFile, pairs: Path | None) -> list[list[Any]]:
 
     if pairs is None:
         raise ValueError("--pairs: a link forecaster needs a CSV file with the columns source and destination")
-    frame = require("pandas", extra="graph").read_csv(pairs)
+    frame = require("pandas", extra="graph").read_csv(pairs, dtype=str, keep_default_na=False)
     codes = []
     for column, name in (("source", found.target[0]), ("destination", found.target[2])):
         if column not in frame.columns:
             raise ValueError(f"--pairs: expected the columns source and destination, got {', '.join(frame.columns)}")
         known = {str(label): code for code, label in enumerate(graph.data.ids[name])}
-        unknown = [label for label in frame[column].astype(str) if label not in known]
+        unknown = [label for label in frame[column] if label not in known]
         if unknown:
             raise ValueError(f"--pairs: {unknown[0]!r} is no {name!r} of the graph")
-        codes.append([known[label] for label in frame[column].astype(str)])
+        codes.append([known[label] for label in frame[column]])
     probability = found.predict(graph.data, torch.tensor(codes))
     rows = zip(frame["source"], frame["destination"], probability, strict=True)
     return [["source", "destination", "probability"], *([a, b, f"{p:.6g}"] for a, b, p in rows)]
@@ -218,7 +248,7 @@ def explain(
 
     Example: `thrifty se-htgnn explain model --data graph.json --plot attention.svg`
     """
-    from thrifty.models.se_htgnn.estimators import load_forecaster
+    from thrifty.models.se_htgnn import load_forecaster
     from thrifty.models.se_htgnn.graph_file import read_graph
     from thrifty.models.se_htgnn.report import attention_rows, plot_attention
 

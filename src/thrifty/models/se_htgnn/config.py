@@ -43,7 +43,8 @@ class SEHTGNNConfig:
         attention: The core; see ``attention.py``.
         aggr: How neighbours are joined: ``"mean"``, ``"none"``, ``"gcn"``, ``"gat"``.
         degree: ``"exact"``, or ``"released"`` as in the authors' code.
-        norm: ``None`` (residual), ``"node"`` or ``"graph"`` (layer norm, no residual).
+        norm: ``None`` (residual), ``"node"`` or ``"graph"`` (layer norm over a node's channels, or over all nodes too;
+            no residual).
         dropout: Of input features, while training.
         prior: ``"projected"``, ``"similarity"``, ``"uniform"``, ``"zero"``, ``"random"``, or ``"given"``.
         mask_absent: Let means over nodes leave out those without an edge or feature.

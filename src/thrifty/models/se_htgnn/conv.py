@@ -98,6 +98,7 @@ class SEHTGNNConv(nn.Module):
             self.norms = nn.ModuleList(nn.LayerNorm(channels) for _ in self.relations)
         for i, triples in enumerate(self.relations.values()):
             self.register_buffer(f"running_{i}", torch.zeros(0, len(triples), heads))
+        self._seen = [0] * len(self.relations)  # sampled batches of this epoch
 
     def forward(
         self,
@@ -153,16 +154,38 @@ class SEHTGNNConv(nn.Module):
                 M[r][frames.index] * alpha[:, :, r, None, :].repeat_interleave(group, -1) for r in range(len(M))
             )
             fused = cast(Tensor, fused).flatten(0, 1)
-            out[name] = fused + state[frames.index].flatten(0, 1) if self.norm is None else self.normalise(name, fused)
+            if self.norm is None:
+                out[name] = fused + state[frames.index].flatten(0, 1)
+            else:
+                share = frames.batch.share(name, own.snap, self.mask_absent, fused.dtype)
+                out[name] = self.normalise(name, fused, share)
         return out, own, weights
 
-    def normalise(self, name: str, y: Float[Tensor, "frame node d"]) -> Float[Tensor, "frame node d"]:
-        """Normalise states per node, or over all nodes and channels of a frame."""
+    def normalise(
+        self, name: str, y: Float[Tensor, "frame node d"], share: Float[Tensor, "frame node"]
+    ) -> Float[Tensor, "frame node d"]:
+        """Normalise states per node, or over all channels of a frame's nodes.
+
+        Args:
+            name: Their type.
+            y: The states.
+            share: Weight of each node in the mean over a frame's nodes.
+        """
         norm = cast(nn.LayerNorm, self.norms[list(self.relations).index(name)])
         if self.norm == "node":
             return cast(Tensor, norm(y))
-        centred = y - y.mean((1, 2), keepdim=True)
-        return centred / (centred.std((1, 2), unbiased=False, keepdim=True) + norm.eps) * norm.weight + norm.bias
+
+        def mean(values: Tensor) -> Tensor:
+            return torch.einsum("fnd,fn->f", values, share)[:, None, None] / self.channels
+
+        centred = y - mean(y)
+        return centred / (mean(centred**2).clamp(min=1e-12).sqrt() + norm.eps) * norm.weight + norm.bias
+
+    def train(self, mode: bool = True) -> SEHTGNNConv:
+        """Go to training, where the running means of sampled batches begin anew, or to evaluation."""
+        if mode:
+            self._seen = [0] * len(self.relations)
+        return super().train(mode)
 
     def _load_from_state_dict(self, state_dict: Mapping[str, Tensor], prefix: str, *more: Any) -> None:
         """Give running means the shape that they were saved with: it depends on the window."""
@@ -180,11 +203,12 @@ class SEHTGNNConv(nn.Module):
         return nn.functional.elu(target + attend(source, source @ left, target @ right, rows, frames.snap))
 
     def _estimated(self, logits: Tensor, place: int) -> Tensor:
-        """Keep a running mean of the logits of sampled batches, and use it in place of them outside of training."""
+        """Keep the mean of an epoch's logits of sampled batches, and use it in place of them outside of training."""
         running = cast(Tensor, getattr(self, f"running_{place}"))
         if self.training:
             now = logits.detach().mean(0)
-            held = now if running.shape != now.shape else 0.9 * running + 0.1 * now
+            self._seen[place] += 1
+            held = now if self._seen[place] == 1 else running + (now - running) / self._seen[place]
             setattr(self, f"running_{place}", held)
             return logits
         return logits if running.shape != logits.shape[1:] else running.expand_as(logits)

@@ -127,13 +127,17 @@ def _key(encoder: str, texts: Sequence[str]) -> str:
 def _checked(names: Sequence[str], vectors: Any) -> dict[str, Tensor]:
     if len(vectors) != len(names):
         raise ValueError(f"encoder: expected {len(names)} vectors, got {len(vectors)}")
-    found = {
-        name: torch.as_tensor(np.asarray(v, dtype=np.float32)).reshape(-1)
-        for name, v in zip(names, vectors, strict=True)
-    }
+    found = {name: _vector(v) for name, v in zip(names, vectors, strict=True)}
     if len({len(v) for v in found.values()}) > 1 or not all(bool(torch.isfinite(v).all()) for v in found.values()):
         raise ValueError("encoder: expected finite vectors of one width")
     return found
+
+
+def _vector(values: Any) -> Float[Tensor, " width"]:
+    held = (
+        values.detach().cpu() if isinstance(values, Tensor) else torch.as_tensor(np.asarray(values, dtype=np.float32))
+    )
+    return held.float().reshape(-1)
 
 
 def _encode(encoder: str, texts: list[str]) -> Any:

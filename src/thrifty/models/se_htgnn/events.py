@@ -8,7 +8,7 @@ period on, what is to be forecast. A period's snapshot holds that period's event
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,6 +16,8 @@ import torch
 
 from thrifty._common.checks import whole
 from thrifty._common.extras import require
+from thrifty.models.se_htgnn.columns import codes_of, means_of, numbers_of
+from thrifty.models.se_htgnn.periods import periods_of
 from thrifty.models.se_htgnn.temporal import Edges, HeteroTemporalData, Triple
 
 if TYPE_CHECKING:
@@ -28,7 +30,7 @@ class EventTable:
 
     Args:
         frame: The rows.
-        time: Column that says when; a date, a time or a whole number.
+        time: Column that says when: dates or times; with ``freq=None`` anything that can be sorted.
         entities: Column to node type; two columns may be of one type (where from, where to).
         relations: (column, name, column) for every relation between two entities of a row.
         values: Columns of numbers: each becomes, for every entity column, a feature: its mean over the period's events.
@@ -56,6 +58,11 @@ class EventTable:
     weighted: bool = False
 
     def __post_init__(self) -> None:
+        if isinstance(self.values, str):
+            raise ValueError(f"values: expected a list of columns, got {self.values!r}")
+        for relation in self.relations:
+            if isinstance(relation, str) or len(relation) != 3:
+                raise ValueError(f"relations: expected (column, name, column), got {relation!r}")
         wanted = [self.time, *self.entities, *self.values]
         if missing := [name for name in wanted if name not in self.frame.columns]:
             raise ValueError(f"frame: expected the columns {', '.join(wanted)}, got none of {', '.join(missing)}")
@@ -67,13 +74,16 @@ class EventTable:
 
 @dataclass(frozen=True)
 class Forecast:
-    """What is to be forecast of the entities in a column: the mean of a value over a period's events.
+    """What is to be forecast of the entities in a column: the mean of a value over a period's events, or a class.
 
     Args:
         table: Number of the table.
         entity: Its column.
-        value: A column of numbers, of the table's values or not; ``None``: how many events there were.
-        least: Events in a period below which nothing is to be forecast there.
+        value: A column of numbers, of the table's values or not; ``None``: how many events there were, from an entity's
+            first event of any kind on.
+        least: Events in a period below which nothing is to be forecast there (counts are what they are).
+        classes: The value is a class: whole numbers, or labels of any kind, which are numbered in order
+            (``source["classes"]`` has them). A period's class is its most frequent one, of several the first in order.
 
     Example:
         >>> Forecast(0, "dest", "arr_delay", least=2).least
@@ -87,6 +97,7 @@ class Forecast:
     entity: str
     value: str | None = None
     least: int = 1
+    classes: bool = False
 
 
 @dataclass
@@ -98,6 +109,7 @@ class _Built:
         default_factory=dict
     )
     x: dict[str, list[np.ndarray]] = field(default_factory=dict)
+    names: dict[str, list[str]] = field(default_factory=dict)  # of the features
 
 
 def from_events(
@@ -115,16 +127,17 @@ def from_events(
 
     Args:
         tables: The events.
-        freq: Length of a period, as pandas names it (``"D"``, ``"W"``, ``"h"``); ``None``: each time is one.
+        freq: Length of a period, as pandas names it (``"D"``, ``"W"``, ``"2h"``); ``None``: each time is one.
         forecast: What is to be predicted; ``None``: nothing but links.
-        features: Static numbers of a node type, one row an entity, the index its name.
+        features: Static numbers of a node type, one row an entity, the index its name; an entity has them from its
+            first event on.
         reverse: Add the reverse of every relation.
 
     Returns:
         The graph; its periods are all from the first to the last event, empty ones too.
 
     Raises:
-        ValueError: There is no row, a time or an entity is missing, or a value is no number.
+        ValueError: There is no row, a time is missing or no time, a column is not there, or a value is no number.
         ImportError: pandas is not installed.
 
     Example:
@@ -142,62 +155,45 @@ def from_events(
     pd = require("pandas", extra="graph")
     if not tables or not all(len(table.frame) for table in tables):
         raise ValueError("tables: expected at least one table, and rows in each")
-    periods, numbers = _periods(pd, tables, freq)
+    periods, numbers = periods_of(pd, tables, freq)
     built = _Built()
     codes = [
         {
-            column: _codes(pd, table.frame[column], built.ids.setdefault(name, {}))
+            column: codes_of(pd, table.frame[column], built.ids.setdefault(name, {}))
             for column, name in table.entities.items()
         }
         for table in tables
     ]
     for name, frame in (features or {}).items():
-        _codes(pd, frame.index, built.ids.setdefault(name, {}))
-    target = None
-    for place, (table, snapshot, held) in enumerate(zip(tables, numbers, codes, strict=True)):
+        codes_of(pd, frame.index, built.ids.setdefault(name, {}))
+    for table, snapshot, held in zip(tables, numbers, codes, strict=True):
         _read(pd, table, snapshot, held, len(periods), built)
-        if forecast is not None and forecast.table == place:
-            target = _target(pd, forecast, table, snapshot, held, len(periods), built)
-    if forecast is not None and target is None:
-        raise ValueError(f"forecast: expected a table below {len(tables)}, got {forecast.table}")
+    born = _born(tables, numbers, codes, built, len(periods))
+    source: dict[str, Any] = {"period": freq, "relations": [list(triple) for triple in built.edges]}
+    y = {}
+    if forecast is not None:
+        if not 0 <= forecast.table < len(tables):
+            raise ValueError(f"forecast: expected a table below {len(tables)}, got {forecast.table}")
+        k = forecast.table
+        name, values, labels = _target(pd, forecast, tables[k], numbers[k], codes[k], born, len(periods))
+        y[name] = torch.from_numpy(values)
+        source["forecast"] = asdict(forecast)
+        source |= {} if labels is None else {"classes": labels}
     for name, frame in (features or {}).items():
-        held = frame.reindex(list(built.ids[name])).select_dtypes("number").fillna(0).to_numpy(np.float32)
-        built.x.setdefault(name, []).append(np.broadcast_to(held, (len(periods), *held.shape)))
+        numeric = frame.reindex(list(built.ids[name])).select_dtypes("number").fillna(0)
+        there = np.arange(len(periods))[:, None, None] >= born[name][None, :, None]
+        built.x.setdefault(name, []).append(numeric.to_numpy(np.float32) * there)
+        built.names.setdefault(name, []).extend(map(str, numeric.columns))
     data = HeteroTemporalData(
         {name: len(code) for name, code in built.ids.items()},
         {triple: _joined(parts) for triple, parts in built.edges.items()},
-        {name: torch.from_numpy(np.concatenate(parts, -1)) for name, parts in built.x.items()},
-        {} if target is None else {target[0]: torch.from_numpy(target[1])},
+        {name: torch.from_numpy(np.concatenate(parts, -1).astype(np.float32)) for name, parts in built.x.items()},
+        y,
         periods,
         {name: list(code) for name, code in built.ids.items()},
+        source | {"features": built.names},
     )
     return data.with_reverse() if reverse else data
-
-
-def _periods(pd: Any, tables: Sequence[EventTable], freq: str | None) -> tuple[list[Any], list[np.ndarray]]:
-    """Return all periods, and the number of the period of each row of each table."""
-    columns = []
-    for table in tables:
-        held = table.frame[table.time]
-        if held.isna().any():
-            raise ValueError(f"time: {int(held.isna().sum())} rows have no {table.time!r}; leave them out")
-        columns.append(held if freq is None else pd.to_datetime(held).dt.to_period(freq))
-    if freq is None:
-        periods = sorted(set().union(*(set(pd.unique(column)) for column in columns)))
-        code = {label: number for number, label in enumerate(periods)}
-        return periods, [column.map(code).to_numpy(np.int64) for column in columns]
-    first, last = min(column.min() for column in columns), max(column.max() for column in columns)
-    index = pd.period_range(first, last, freq=first.freq)
-    return [str(period) for period in index], [
-        index.get_indexer(pd.PeriodIndex(column)).astype(np.int64) for column in columns
-    ]
-
-
-def _codes(pd: Any, column: Any, code: dict[Any, int]) -> np.ndarray:
-    """Return the number of each label, new ones added to ``code``; -1 where it is missing."""
-    places, labels = pd.factorize(column)
-    known = np.array([code.setdefault(label, len(code)) for label in labels], dtype=np.int64)
-    return np.where(places >= 0, known[places], -1) if len(known) else places.astype(np.int64)
 
 
 def _read(
@@ -215,40 +211,62 @@ def _read(
         built.edges.setdefault((ends[0], name, ends[1]), []).append((first, second, when, weight))
     for column, name in table.entities.items():
         nodes = len(built.ids[name])
-        measured = (_numbers(pd, table, title) for title in table.values)
-        pieces = [np.log1p(_means(None, snapshot, codes[column], periods, nodes)[1])]
-        pieces += [_means(values, snapshot, codes[column], periods, nodes)[0] for values in measured]
+        measured = (numbers_of(pd, table.frame[title], title) for title in table.values)
+        pieces = [np.log1p(means_of(None, snapshot, codes[column], periods, nodes)[1])]
+        pieces += [means_of(values, snapshot, codes[column], periods, nodes)[0] for values in measured]
         built.x.setdefault(name, []).append(np.stack(pieces, -1).astype(np.float32))
+        titles = ["events", *table.values]
+        built.names.setdefault(name, []).extend(f"{title} by {column}" for title in titles)
 
 
-def _numbers(pd: Any, table: EventTable, name: str) -> np.ndarray:
-    return pd.to_numeric(table.frame[name], errors="coerce").to_numpy(np.float64)  # type: ignore[no-any-return]
-
-
-def _means(
-    values: np.ndarray | None, snapshot: np.ndarray, code: np.ndarray, periods: int, nodes: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return the mean of a value, and how many there are of it, by period and entity; without values, of rows."""
-    known = code >= 0 if values is None else (code >= 0) & np.isfinite(values)
-    cell = snapshot[known] * nodes + code[known]
-    count = np.bincount(cell, minlength=periods * nodes)
-    total = count if values is None else np.bincount(cell, values[known], minlength=periods * nodes)
-    mean = np.divide(total, count, out=np.zeros(len(count)), where=count > 0)
-    return mean.reshape(periods, nodes), count.reshape(periods, nodes)
+def _born(
+    tables: Sequence[EventTable],
+    numbers: Sequence[np.ndarray],
+    codes: Sequence[Mapping[str, np.ndarray]],
+    built: _Built,
+    periods: int,
+) -> dict[str, np.ndarray]:
+    """Return the period of each entity's first event; ``periods`` if it has none."""
+    born = {name: np.full(len(code), periods) for name, code in built.ids.items()}
+    for table, snapshot, held in zip(tables, numbers, codes, strict=True):
+        for column, name in table.entities.items():
+            known = held[column] >= 0
+            np.minimum.at(born[name], held[column][known], snapshot[known])
+    return born
 
 
 def _target(pd: Any, forecast: Forecast, table: EventTable, snapshot: np.ndarray, codes: Mapping[str, np.ndarray],
-            periods: int, built: _Built) -> tuple[str, np.ndarray]:  # fmt: skip
+            born: Mapping[str, np.ndarray], periods: int) -> tuple[str, np.ndarray, list[str] | None]:  # fmt: skip
+    """Return the node type, what is to be forecast of it by period and entity, and the labels of classes, if any."""
     if forecast.entity not in codes:
         raise ValueError(f"forecast: expected an entity among {', '.join(codes)}, got {forecast.entity!r}")
     if forecast.value is not None and forecast.value not in table.frame.columns:
         raise ValueError(f"forecast: expected a value among {', '.join(table.frame.columns)}, got {forecast.value!r}")
-    name = table.entities[forecast.entity]
-    values = None if forecast.value is None else _numbers(pd, table, forecast.value)
-    mean, count = _means(values, snapshot, codes[forecast.entity], periods, len(built.ids[name]))
-    if values is None:
-        return name, count.astype(np.float32)
-    return name, np.where(count >= whole("least", forecast.least), mean, np.nan).astype(np.float32)
+    name, code, least = table.entities[forecast.entity], codes[forecast.entity], whole("least", forecast.least)
+    if forecast.value is None:
+        if forecast.classes:
+            raise ValueError("forecast: classes need a value, the column that holds them")
+        count = means_of(None, snapshot, code, periods, len(born[name]))[1]
+        alive = np.arange(periods)[:, None] >= born[name]
+        return name, np.where(alive, count, np.nan).astype(np.float32), None
+    if not forecast.classes:
+        mean, count = means_of(
+            numbers_of(pd, table.frame[forecast.value], forecast.value), snapshot, code, periods, len(born[name])
+        )
+        return name, np.where(count >= least, mean, np.nan).astype(np.float32), None
+    column = table.frame[forecast.value]
+    kinds, labels = pd.factorize(column, sort=True)
+    if pd.api.types.is_numeric_dtype(column):
+        if len(strange := labels[labels != np.round(labels.to_numpy(np.float64))]):
+            raise ValueError(f"forecast: expected classes as whole numbers in {forecast.value!r}, got {strange[0]}")
+        numbers, names = labels.to_numpy(np.float32), None
+    else:
+        numbers, names = np.arange(len(labels), dtype=np.float32), [str(label) for label in labels]
+    counts = np.zeros((periods, len(born[name]), max(1, len(labels))), np.int64)
+    known = (code >= 0) & (kinds >= 0)
+    np.add.at(counts, (snapshot[known], code[known], kinds[known]), 1)
+    found = numbers[counts.argmax(-1)] if len(labels) else np.zeros(counts.shape[:2], np.float32)
+    return name, np.where(counts.sum(-1) >= least, found, np.nan).astype(np.float32), names
 
 
 def _joined(parts: Sequence[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray | None]]) -> Edges:

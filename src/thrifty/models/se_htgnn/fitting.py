@@ -1,8 +1,9 @@
 """Training on windows: Adam, clipped gradients, early stopping on later snapshots (arXiv 2510.18467, section 5.1).
 
 A step takes consecutive windows, which share most of their snapshots; the order of the steps is drawn anew each epoch.
-Runs on one device, or data-parallel over windows where ``torchrun`` started the processes. A run that was interrupted
-goes on from its checkpoint, which is read with ``weights_only=True``.
+Runs on one device, or data-parallel over windows where ``torchrun`` started the processes: a step's loss is then the
+mean over all its labels, as on one. A run that was interrupted goes on from its checkpoint, which is read with
+``weights_only=True``.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import copy
 import math
 import pickle
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -91,7 +92,7 @@ class Fitted:
 Progress = Callable[[int, int, float, float], object]
 
 #: Turns target snapshots into what an objective is called with.
-Loader = Callable[[np.ndarray], Sequence[WindowBatch]]
+Loader = Callable[[np.ndarray], Iterable[WindowBatch]]
 
 
 def fit(
@@ -101,7 +102,7 @@ def fit(
     validate: Callable[[], float] | None,
     recipe: Recipe,
     *,
-    run: str = "",
+    run: Mapping[str, str] | None = None,
     checkpoint: Path | None = None,
     progress: Progress | None = None,
 ) -> Fitted:
@@ -113,8 +114,8 @@ def fit(
         train: The target snapshots to learn from.
         validate: Gives the score, the lower the better; ``None`` trains for all epochs and keeps the last weights.
         recipe: How.
-        run: Names settings and data; a checkpoint goes on with the same only.
-        checkpoint: File to go on from if it is there, written after each epoch, removed at the end.
+        run: What must be the same when a run goes on from a checkpoint, by name.
+        checkpoint: File to go on from if it is there, written after each epoch.
         progress: Told after each epoch.
 
     Raises:
@@ -125,7 +126,7 @@ def fit(
     optimizer = torch.optim.Adam(parameters, lr=recipe.lr, weight_decay=recipe.weight_decay, fused=True)
     fitted, best = Fitted([], [], 0), copy.deepcopy(objective.state_dict())
     if checkpoint is not None and checkpoint.exists():
-        best = _resume(checkpoint, run, objective, optimizer, recipe, fitted)
+        best = _resume(checkpoint, run or {}, objective, optimizer, fitted)
     trained: nn.Module = objective
     if dist.is_initialized():
         trained = DistributedDataParallel(objective, find_unused_parameters=True)
@@ -142,14 +143,19 @@ def fit(
             fitted.best_epoch = epoch
             best = copy.deepcopy(objective.state_dict())
         if checkpoint is not None and first_process():
-            _save(checkpoint, run, objective, optimizer, recipe, fitted, best)
+            _save(checkpoint, run or {}, objective, optimizer, fitted, best)
         if progress is not None:
             progress(epoch + 1, recipe.epochs, loss, score)
     objective.load_state_dict(best)
     objective.eval()
-    if checkpoint is not None and first_process():
-        checkpoint.unlink(missing_ok=True)
     return fitted
+
+
+def remove_checkpoint(path: Path) -> None:
+    """Remove a checkpoint, and what a process that was killed while it wrote one left beside it."""
+    path.unlink(missing_ok=True)
+    for rest in path.parent.glob(f".{path.name}.*"):
+        rest.unlink(missing_ok=True)
 
 
 def steps(targets: np.ndarray, batch_size: int, rng: np.random.Generator) -> list[np.ndarray]:
@@ -162,23 +168,31 @@ def steps(targets: np.ndarray, batch_size: int, rng: np.random.Generator) -> lis
 
 def _epoch(trained: nn.Module, loader: Loader, train: np.ndarray, recipe: Recipe, optimizer: torch.optim.Optimizer,
            parameters: list[nn.Parameter], epoch: int) -> float:  # fmt: skip
+    """Go through all windows once, and return the mean loss over their labels."""
     rank, world = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
-    total, seen = 0.0, 0
+    total, seen = 0.0, 0.0
     for targets in steps(train, recipe.batch_size, np.random.default_rng([recipe.seed, epoch])):
-        if len(targets) < world:  # every process must take part in a step
-            continue
-        for batch in loader(np.array_split(targets, world)[rank]):
-            loss: Tensor = trained(batch)
-            if not bool(torch.isfinite(loss)):
+        mine = np.array_split(targets, world)[rank]
+        idle = not len(mine)  # fewer windows than processes: this one takes part, and counts for nothing
+        for batch in loader(targets[:1] if idle else mine):
+            mean, labels = trained(batch)
+            count = torch.tensor([0.0 if idle else float(labels), 0.0 if idle else float(mean.detach()) * labels],
+                                 dtype=torch.float64, device=mean.device)  # fmt: skip
+            own = float(count[0])
+            if world > 1:
+                dist.all_reduce(count)
+            everyone, summed = count.tolist()
+            if not math.isfinite(summed):  # all processes know, and stop together
                 raise RuntimeError(
-                    f"training: the loss became {float(loss)} in epoch {epoch + 1}; lower lr, or scale the targets"
+                    f"training: the loss became {summed / max(everyone, 1)} in epoch {epoch + 1}; lower lr, or scale "
+                    "the targets"
                 )
             optimizer.zero_grad(set_to_none=True)
-            if loss.requires_grad:
-                loss.backward()  # type: ignore[no-untyped-call]
+            if everyone:
+                (mean * (world * own / everyone)).backward()  # the processes' gradients are averaged
                 nn.utils.clip_grad_norm_(parameters, recipe.clip)
                 optimizer.step()
-            total, seen = total + float(loss.detach()) * len(batch.targets), seen + len(batch.targets)
+            total, seen = total + summed, seen + everyone
     return total / seen if seen else math.nan
 
 
@@ -193,31 +207,37 @@ def batches(data: HeteroTemporalData, window: int, device: Any = "cpu") -> Loade
     return lambda targets: [data.windows(targets, window, device)]
 
 
-def _save(path: Path, run: str, objective: nn.Module, optimizer: torch.optim.Optimizer, recipe: Recipe, fitted: Fitted,
+def _save(path: Path, run: Mapping[str, str], objective: nn.Module, optimizer: torch.optim.Optimizer, fitted: Fitted,
           best: dict[str, Tensor]) -> None:  # fmt: skip
-    record = {"run": run, "recipe": asdict(recipe), "fitted": asdict(fitted), "model": objective.state_dict()}
-    record |= {"best": best, "optimizer": optimizer.state_dict(), "rng": torch.get_rng_state()}
+    record = {
+        "run": dict(run), "fitted": asdict(fitted), "model": objective.state_dict(), "best": best,
+        "optimizer": optimizer.state_dict(), "rng": torch.get_rng_state(),
+    }  # fmt: skip
     write_whole(path, lambda file: torch.save(record, file), force=True)
 
 
-def _resume(path: Path, run: str, objective: nn.Module, optimizer: torch.optim.Optimizer, recipe: Recipe,
-            fitted: Fitted) -> dict[str, Tensor]:  # fmt: skip
+def _resume(
+    path: Path, run: Mapping[str, str], objective: nn.Module, optimizer: torch.optim.Optimizer, fitted: Fitted
+) -> dict[str, Tensor]:
+    """Go on from a checkpoint, and return the best weights so far.
+
+    Raises:
+        ValueError: It is damaged, or of another run; the message says in what.
+    """
     try:
         found = torch.load(path, weights_only=True, map_location=next(objective.parameters()).device)
-    except (EOFError, RuntimeError, pickle.UnpicklingError) as error:
-        raise ValueError(f"checkpoint: {path} is damaged ({error}); remove it to start anew") from None
-    before, now = found["recipe"], asdict(recipe)
-    if other := [name for name in now if name != "epochs" and before.get(name) != now[name]]:
-        raise ValueError(
-            f"{other[0]}: the run in {path} has {before.get(other[0])!r}, got {now[other[0]]!r}; "
-            "remove it to start anew"
-        )
-    if found["run"] != run:
-        raise ValueError(f"checkpoint: {path} is of another model or of other data; remove it to start anew")
-    objective.load_state_dict(found["model"])
-    torch.set_rng_state(found["rng"].cpu())  # dropout goes on as it would have
+        before: dict[str, str] = found["run"]
+        held, best, rng, epochs = found["model"], found["best"], found["rng"].cpu(), found["fitted"]
+    except (EOFError, OSError, RuntimeError, pickle.UnpicklingError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"checkpoint: {path} is damaged, or none ({error}); remove it to start anew") from None
+    for name, now in run.items():
+        if before.get(name) != now:
+            raise ValueError(
+                f"{name}: the run in {path} has {before.get(name)}, got {now}; choose another place, or remove it to "
+                "start anew"
+            )
+    objective.load_state_dict(held)
     optimizer.load_state_dict(found["optimizer"])
-    fitted.losses, fitted.scores = found["fitted"]["losses"], found["fitted"]["scores"]
-    fitted.best_epoch = found["fitted"]["best_epoch"]
-    best: dict[str, Tensor] = found["best"]
-    return best
+    torch.set_rng_state(rng)  # dropout goes on as it would have
+    fitted.losses, fitted.scores, fitted.best_epoch = epochs["losses"], epochs["scores"], epochs["best_epoch"]
+    return best  # type: ignore[no-any-return]

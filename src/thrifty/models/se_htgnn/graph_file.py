@@ -11,8 +11,11 @@
      "descriptions": {"airport": "a place where planes take off and land"},
      "domain": "flights"}
 
-Files are CSV or Parquet, beside the JSON file. ``links`` in place of ``forecast`` names an edge type whose links are to
-be forecast; ``classes: true`` in ``forecast`` says that the values are classes.
+Files are CSV or Parquet, beside the JSON file; entities in a CSV are text as it stands there (``007``, ``NA``), and
+none where the cell is empty. ``freq`` is the length of a period ("D", "W", "2h"; null: every time is one);
+``"time_format": "%Y%m%d"`` in a table says how its times are written, if they are not plain dates. ``links`` in place
+of ``forecast`` names an edge type whose links are to be forecast; ``classes: true`` in ``forecast`` says that the
+values are classes.
 """
 
 from __future__ import annotations
@@ -29,7 +32,10 @@ from thrifty.models.se_htgnn.temporal import HeteroTemporalData, Triple
 
 SCHEMA, VERSION = "thrifty.se_htgnn.graph", 1
 _KEYS = ("freq", "tables", "forecast", "links", "descriptions", "domain")
-_TABLE = ("file", "time", "entities", "relations", "values", "weighted")
+_TABLE = ("file", "time", "time_format", "entities", "relations", "values", "weighted")
+#: What stands for a missing number or time in a CSV.
+MISSING = ["", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "None", "<NA>"]
+
 _FORECAST = ("table", "entity", "value", "least", "classes")
 
 
@@ -66,6 +72,8 @@ def read_graph(path: Path) -> GraphFile:
         path.read_text(), SCHEMA, VERSION, known=_KEYS, needed=("tables",), headless=True, name=str(path)
     )
     tables = [_table(path, number, entry) for number, entry in enumerate(found["tables"])]
+    if found.get("forecast") is not None and found.get("links") is not None:
+        raise ValueError(f"{path}: expected either 'forecast' or 'links', got both; a model is trained for one of them")
     target: str | Triple | None = None
     forecast, classes = None, False
     if (wanted := found.get("forecast")) is not None:
@@ -74,7 +82,7 @@ def read_graph(path: Path) -> GraphFile:
         place = wanted.get("table", 0)
         if not isinstance(place, int) or not 0 <= place < len(tables):
             raise ValueError(f"{path}, forecast: expected a table below {len(tables)}, got {place!r}")
-        forecast = Forecast(place, wanted["entity"], wanted.get("value"), wanted.get("least", 1))
+        forecast = Forecast(place, wanted["entity"], wanted.get("value"), wanted.get("least", 1), classes)
         target = tables[place].entities.get(wanted["entity"])
     data = from_events(tables, found.get("freq", "D"), forecast=forecast)
     if (links := found.get("links")) is not None:
@@ -98,16 +106,23 @@ def _table(path: Path, number: int, entry: Any) -> EventTable:
     _keys(name, entry, _TABLE, ("file", "time", "entities"))
     pandas = require("pandas", extra="graph")
     file = path.parent / entry["file"]
-    read = pandas.read_parquet if file.suffix in (".parquet", ".pq") else pandas.read_csv
-    relations = [tuple(relation) for relation in entry.get("relations", [])]
+    if not isinstance(entry["entities"], dict):
+        raise ValueError(f"{name}: entities: expected column to node type, got {json.dumps(entry['entities'])[:40]}")
     try:
-        return EventTable(
-            read(file),
-            entry["time"],
-            entry["entities"],
-            relations,
-            entry.get("values", []),
-            entry.get("weighted", False),
-        )
+        frame = _rows(pandas, file, list(entry["entities"]))
+        if (written := entry.get("time_format")) is not None and entry["time"] in frame.columns:
+            frame[entry["time"]] = pandas.to_datetime(frame[entry["time"]], format=written)
+        return EventTable(frame, entry["time"], entry["entities"], entry.get("relations", []), entry.get("values", []),
+                          entry.get("weighted", False))  # fmt: skip
     except ValueError as error:
         raise ValueError(f"{name} ({file}): {error}") from None
+
+
+def _rows(pandas: Any, file: Path, entities: list[str]) -> Any:
+    """Return a file's rows; what names an entity in a CSV is taken as it is written."""
+    if file.suffix in (".parquet", ".pq"):
+        return pandas.read_parquet(file)
+    columns = pandas.read_csv(file, nrows=0).columns
+    missing = {name: [""] if name in entities else MISSING for name in columns}
+    text = {name: str for name in entities if name in columns}
+    return pandas.read_csv(file, dtype=text, keep_default_na=False, na_values=missing)

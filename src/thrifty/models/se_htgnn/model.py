@@ -186,7 +186,8 @@ class SEHTGNN(nn.Module):
             return z + _over_time(h[name].unsqueeze(0), alone, frames, 1) + b[:, None]
         group = conv.channels // conv.heads
         fused = sum(M[r][frames.index] * alpha[:, :, r, None, :].repeat_interleave(group, -1) for r in range(len(M)))
-        y = conv.normalise(name, cast(Tensor, fused).flatten(0, 1)).view(windows, steps, M.shape[2], -1)
+        share = frames.batch.share(name, frames.own().snap, conv.mask_absent, M.dtype)
+        y = conv.normalise(name, cast(Tensor, fused).flatten(0, 1), share).view(windows, steps, M.shape[2], -1)
         return torch.einsum("btnd,ht->bnhd", y, W) + b[:, None]
 
     def _project(self, batch: WindowBatch, name: str) -> Tensor:

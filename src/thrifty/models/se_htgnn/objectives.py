@@ -1,6 +1,7 @@
 """What is minimised: the loss of a batch of windows for each task (arXiv 2510.18467, section 4.4).
 
-An objective holds the network, so that data-parallel training wraps one module.
+An objective holds the network, so that data-parallel training wraps one module. It gives a mean and over how many it
+was taken, so that processes with unequal shares of a step can be averaged rightly.
 """
 
 from __future__ import annotations
@@ -18,6 +19,9 @@ from thrifty.models.se_htgnn.temporal import Triple, WindowBatch
 
 Decoder = Literal["dot", "mlp"]
 
+#: A mean, and over how many labels (windows, for links) it was taken.
+Loss = tuple[Tensor, int]
+
 
 class RegressionObjective(nn.Module):
     """Mean absolute error of scaled targets over labelled nodes.
@@ -33,12 +37,14 @@ class RegressionObjective(nn.Module):
         super().__init__()
         self.model, self.target_type, self.transform, self.horizon = model, target_type, transform, horizon
 
-    def forward(self, batch: WindowBatch) -> Tensor:
-        """Return the loss."""
+    def forward(self, batch: WindowBatch) -> Loss:
+        """Return the loss, and the number of labels."""
         out = self.model(batch, self.target_type)[self.target_type].squeeze(-1)
         target = self.transform(batch.y(self.target_type, self.horizon).to(out))
         known = torch.isfinite(target)
-        return functional.l1_loss(out[known], target[known]) if known.any() else cast(Tensor, out.sum() * 0)
+        if not known.any():
+            return cast(Tensor, out.sum() * 0), 0
+        return functional.l1_loss(out[known], target[known]), int(known.sum())
 
 
 class ClassificationObjective(nn.Module):
@@ -58,14 +64,15 @@ class ClassificationObjective(nn.Module):
         self.model, self.target_type, self.horizon = model, target_type, horizon
         self.register_buffer("classes", classes, persistent=False)
 
-    def forward(self, batch: WindowBatch) -> Tensor:
-        """Return the loss."""
+    def forward(self, batch: WindowBatch) -> Loss:
+        """Return the loss, and the number of labels."""
         out = self.model(batch, self.target_type)[self.target_type]
         target = batch.y(self.target_type, self.horizon)
         known = torch.isfinite(target)
         if not known.any():
-            return cast(Tensor, out.sum() * 0)
-        return functional.cross_entropy(out[known], torch.searchsorted(self.classes, target[known].long()))
+            return cast(Tensor, out.sum() * 0), 0
+        loss = functional.cross_entropy(out[known], torch.searchsorted(self.classes, target[known].long()))
+        return loss, int(known.sum())
 
 
 class LinkObjective(nn.Module):
@@ -90,8 +97,8 @@ class LinkObjective(nn.Module):
         self.drawn: Tensor
         self.register_buffer("drawn", torch.zeros((), dtype=torch.long))
 
-    def forward(self, batch: WindowBatch) -> Tensor:
-        """Return the loss."""
+    def forward(self, batch: WindowBatch) -> Loss:
+        """Return the loss, and the number of windows."""
         source, target = self.relation[0], self.relation[2]
         z = self.model.encode(batch, list(dict.fromkeys((source, target))))  # type: ignore[operator]
         losses, places = [], None if batch.nodes is None else _places(batch, (source, target))
@@ -108,8 +115,8 @@ class LinkObjective(nn.Module):
                     )
         self.drawn.add_(1)
         if not losses:
-            return sum(v.sum() for v in z.values()) * 0  # type: ignore[no-any-return]
-        return torch.stack(losses).sum() / len(batch.targets)
+            return cast(Tensor, sum(v.sum() for v in z.values()) * 0), 0
+        return torch.stack(losses).sum() / len(batch.targets), len(batch.targets)
 
     def score(self, source: Float[Tensor, "node d"], target: Float[Tensor, "other d"], pairs: Int[Tensor, "2 pair"]
               ) -> Float[Tensor, " pair"]:  # fmt: skip

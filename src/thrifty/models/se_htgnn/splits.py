@@ -17,6 +17,9 @@ from torch import Tensor
 from thrifty._common.checks import whole
 from thrifty.models.se_htgnn.temporal import HeteroTemporalData, Triple
 
+#: Times that pairs which turn out to be links are drawn anew, before those that are none are listed.
+REDRAWS = 20
+
 
 @dataclass(frozen=True)
 class Split:
@@ -112,8 +115,9 @@ def negative_edges(
 ) -> Int[Tensor, "2 edge"]:
     """Draw pairs that a snapshot does not link: the same sources, other destinations.
 
-    Destinations are drawn from those that an earlier snapshot has seen, so that a pair is not told from a link by who
-    is new; none is a link of the target snapshot.
+    Destinations are drawn from those that the relation has led to before, so that a pair is not told from a link by
+    who is new, or by who never is a destination; none is a link of the target snapshot. A source that is linked to all
+    of them has no such pair, and is left out.
 
     Args:
         data: The graph.
@@ -125,9 +129,6 @@ def negative_edges(
 
     Returns:
         Source and destination of each pair.
-
-    Raises:
-        ValueError: Some source is linked to every destination that could be drawn.
 
     Example:
         >>> from thrifty.models.se_htgnn import Edges
@@ -143,17 +144,20 @@ def negative_edges(
     pairs = positive_edges(data, relation, target, known)
     if not pairs.shape[1]:
         return pairs
-    universe = np.flatnonzero(seen_before(data, relation[2], target).numpy())
-    universe = universe if len(universe) else np.arange(data.num_nodes[relation[2]])
+    held, count = data.edges[relation], data.num_nodes[relation[2]]
+    universe = np.unique(held.index[1, held.snapshot < target].numpy())
+    universe = universe if len(universe) else np.arange(count)
     source = np.repeat(pairs[0].numpy(), whole("per_positive", per_positive))
-    count = data.num_nodes[relation[2]]
     linked = np.unique(pairs[0].numpy() * count + pairs[1].numpy())
     drawn: NDArray = rng.choice(universe, len(source))
-    for _ in range(200):
+    for _ in range(REDRAWS):
         wrong = np.isin(source * count + drawn, linked)
         if not wrong.any():
-            return torch.from_numpy(np.stack([source, drawn]))
+            break
         drawn[wrong] = rng.choice(universe, int(wrong.sum()))
-    raise ValueError(
-        f"relation: a source of {relation} is linked to all destinations in snapshot {target}; no pair is left to draw"
-    )
+    kept = np.ones(len(source), dtype=bool)
+    for k in np.flatnonzero(np.isin(source * count + drawn, linked)):  # nearly all are linked: list those that are not
+        free = universe[~np.isin(source[k] * count + universe, linked)]
+        kept[k] = len(free) > 0
+        drawn[k] = rng.choice(free) if len(free) else drawn[k]
+    return torch.from_numpy(np.stack([source, drawn])[:, kept])

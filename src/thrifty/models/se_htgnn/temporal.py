@@ -6,8 +6,8 @@ of a batch share the snapshots that they have in common (``WindowBatch.unique``)
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
 
@@ -57,6 +57,8 @@ class HeteroTemporalData:
             classes are whole numbers.
         times: What the snapshots are called, in order.
         ids: What the nodes of a type are called, in order.
+        source: What the snapshots were made from, as JSON can carry it: columns, period, what is forecast. A fitted
+            estimator refuses a graph that says otherwise.
 
     Raises:
         ValueError: A shape does not fit, an edge leads out of its type, or a feature is not finite; the message names
@@ -78,13 +80,16 @@ class HeteroTemporalData:
     y: dict[str, Float[Tensor, "snapshot node"]] = field(default_factory=dict)
     times: Sequence[Hashable] = ()
     ids: dict[str, Sequence[Hashable]] = field(default_factory=dict)
+    source: dict[str, Any] = field(default_factory=dict)
     _rows: dict[Any, Rows] = field(default_factory=dict, repr=False, init=False)
 
     def __post_init__(self) -> None:
+        self.times = list(self.times)
         if not self.times:
             counts = [len(values) for values in (*self.x.values(), *self.y.values())]
             counts += [int(e.snapshot.max()) + 1 for e in self.edges.values() if len(e.snapshot)]
             self.times = range(max(counts, default=0))
+        self.x, self.y = dict(self.x), {name: values.float() for name, values in self.y.items()}
         for name, values in (*self.x.items(), *self.y.items()):
             shape = (len(self.times), self.num_nodes.get(name))
             if tuple(values.shape[:2]) != shape:
@@ -224,7 +229,13 @@ class HeteroTemporalData:
             back = (destination, f"rev_{name}", source)
             if not name.startswith("rev_") and back not in more:
                 more[back] = Edges(held.index.flip(0), held.snapshot, held.weight)
-        return HeteroTemporalData(self.num_nodes, more, self.x, self.y, self.times, self.ids)
+        return HeteroTemporalData(self.num_nodes, more, self.x, self.y, self.times, self.ids, self.source)
+
+    def with_features(self, x: Mapping[str, Float[Tensor, "snapshot node feature"]]) -> HeteroTemporalData:
+        """Return the graph with other features; who is present stays as it was."""
+        made = HeteroTemporalData(self.num_nodes, self.edges, dict(x), self.y, self.times, self.ids, self.source)
+        made.present, made._rows = self.present, self._rows
+        return made
 
     def until(self, snapshots: int) -> HeteroTemporalData:
         """Return the graph as it was known after that many snapshots."""
@@ -236,7 +247,7 @@ class HeteroTemporalData:
         return HeteroTemporalData(
             self.num_nodes, {triple: cut(held) for triple, held in self.edges.items()},
             {name: x[:snapshots] for name, x in self.x.items()}, {name: y[:snapshots] for name, y in self.y.items()},
-            self.times[:snapshots], self.ids,
+            self.times[:snapshots], self.ids, self.source,
         )  # fmt: skip
 
 
@@ -270,6 +281,10 @@ class WindowBatch:
     nodes: dict[str, Int[Tensor, " node"]] | None = None
     whole: HeteroTemporalData | None = None
     seeds: Int[Tensor, " seed"] | None = None
+
+    def to(self, device: Any) -> WindowBatch:
+        """Return the windows for a device."""
+        return replace(self, unique=self.unique.to(device), index=self.index.to(device))
 
     def x(self, name: str) -> Float[Tensor, "frame node feature"] | None:
         """Return a type's features in the unique snapshots; ``None`` if it has none."""

@@ -23,7 +23,7 @@ from thrifty.models.se_htgnn.scaling import Scaling
 from thrifty.models.se_htgnn.splits import Split
 
 #: One grid of Adam's rates for all.
-GRID = (1e-3, 3e-3, 1e-2)
+GRID = (1e-3, 3e-3, 1e-2, 3e-2)
 
 #: From ``tuning.py``: the best validation error of the two that claims name. The rest, which claims do not name, have
 #: the middle of the grid.
