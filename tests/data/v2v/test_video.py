@@ -1,13 +1,16 @@
 """Files: exact frames, short and corrupt ones, uneven times, and a list that stays small."""
 
+import sys
 from fractions import Fraction
+from types import SimpleNamespace
 
 import av
 import numpy as np
 import pytest
+import torch
 
 from thrifty.data.v2v.index import VideoIndex
-from thrifty.data.v2v.video import VideoError, probe, read_frames, timestamps, video_files, write_video
+from thrifty.data.v2v.video import VideoError, content_key, probe, read_frames, timestamps, video_files, write_video
 
 
 def test_a_part_of_a_video_is_that_part(clip):
@@ -89,7 +92,7 @@ def test_more_frames_than_there_are(clip):
         read_frames(path, 7, 5)
     with pytest.raises(VideoError, match=r"a window of \(40, 0, 16, 16\) does not fit into 48 x 64"):
         read_frames(path, 0, 1, window=(40, 0, 16, 16))
-    with pytest.raises(ValueError, match="start, count"):
+    with pytest.raises(ValueError, match="start: expected"):
         read_frames(path, -1)
 
 
@@ -113,6 +116,99 @@ def test_files_that_are_no_videos(tmp_path, clip):
     cut.write_bytes(cut.read_bytes()[: cut.stat().st_size // 2])
     with pytest.raises(VideoError, match="cut.mp4"):
         read_frames(cut)
+
+
+@pytest.mark.parametrize("suffix", [".mkv", ".mp4"])
+def test_a_file_that_ends_before_its_header_says_is_no_shorter_video(tmp_path, clip, suffix):
+    """Its packets can be read up to the cut, and nothing else tells."""
+    whole, path = clip("whole.mp4", frames=60), tmp_path / f"cut{suffix}"
+    options = {"movflags": "faststart"} if suffix == ".mp4" else {}
+    with av.open(str(whole)) as source, av.open(str(path), "w", options=options) as target:
+        stream = target.add_stream_from_template(source.streams.video[0])
+        for packet in source.demux(video=0):
+            if packet.size:
+                packet.stream = stream
+                target.mux(packet)
+    assert probe(path).frames == 60
+    path.write_bytes(path.read_bytes()[: path.stat().st_size * 3 // 4])
+    with pytest.raises(VideoError, match=r"cut\.m.*: it is cut off: expected 2.40 s, as its header says, got"):
+        probe(path)
+
+
+def test_pauses_are_told_by_their_time(tmp_path):
+    """Four frames of a hundred are late, by a second each."""
+    path = tmp_path / "frozen.mp4"
+    with av.open(str(path), "w") as container:
+        stream = container.add_stream("h264", rate=25)
+        stream.height, stream.width, stream.pix_fmt = 48, 64, "yuv420p"
+        at = 0
+        for i in range(300):
+            frame = av.VideoFrame.from_ndarray(np.full((48, 64), i % 200, np.uint8), format="gray")
+            frame.pts, frame.time_base = at, Fraction(1, 25)
+            at += 25 if i % 75 == 74 else 1
+            container.mux(stream.encode(frame))
+        container.mux(stream.encode())
+    assert 0.2 < probe(path).uneven < 0.3
+
+
+class Decoder:
+    """What is used of torchcodec's ``VideoDecoder``, over PyAV."""
+
+    def __init__(self, source, *, dimension_order, num_ffmpeg_threads):
+        assert dimension_order == "NHWC"
+        try:
+            with av.open(source) as container:
+                self.frames = [frame.to_ndarray(format="rgb24") for frame in container.decode(video=0)]
+        except av.error.FFmpegError as error:
+            raise ValueError(str(error)) from None
+
+    def __len__(self):
+        return len(self.frames)
+
+    def get_frames_in_range(self, start, stop):
+        assert 0 <= start < stop <= len(self)
+        return SimpleNamespace(data=torch.from_numpy(np.stack(self.frames[start:stop])))
+
+
+@pytest.mark.parametrize("reader", ["opencv", "torchcodec"])
+def test_other_readers_give_the_same_frames(clip, reader, monkeypatch):
+    pytest.importorskip("cv2")
+    monkeypatch.setitem(sys.modules, "torchcodec", SimpleNamespace())
+    monkeypatch.setitem(sys.modules, "torchcodec.decoders", SimpleNamespace(VideoDecoder=Decoder))
+    path = clip(frames=45)
+    ours = read_frames(path, full_range=True)
+    for start, count in ((0, None), (3, 40), (44, 1)):
+        theirs = read_frames(path, start, count, full_range=True, reader=reader)
+        expected = ours[start : None if count is None else start + count]
+        assert theirs.shape == expected.shape
+        assert np.abs(theirs.astype(int) - expected).max() <= 2, "their way over RGB rounds twice"
+    with pytest.raises(VideoError, match="got"):
+        read_frames(path, 40, 10, full_range=True, reader=reader)
+    with pytest.raises(ValueError, match="expected full_range=True"):
+        read_frames(path, reader=reader)
+    nonsense = path.with_name("nonsense.mp4")
+    nonsense.write_bytes(b"not a video")
+    with pytest.raises(VideoError, match="nonsense"):
+        read_frames(nonsense, full_range=True, reader=reader)
+
+
+def test_a_reader_that_is_not_there_says_what_to_install(clip, monkeypatch):
+    monkeypatch.setitem(sys.modules, "torchcodec.decoders", None)
+    with pytest.raises(ImportError, match="pip install torchcodec"):
+        read_frames(clip(), full_range=True, reader="torchcodec")
+    with pytest.raises(ValueError, match="reader"):
+        read_frames(clip(), reader="imageio")
+
+
+def test_content_has_one_name_wherever_it_lies(clip, tmp_path):
+    path = clip("a.mp4")
+    other = tmp_path / "there" / "b.mp4"
+    other.parent.mkdir()
+    other.write_bytes(path.read_bytes())
+    assert (
+        content_key(str(path)) == content_key(str(other)) == content_key(str(other.parent / ".." / "there" / "b.mp4"))
+    )
+    assert content_key(str(path)) != content_key(str(clip("c.mp4", seed=1)))
 
 
 def test_a_sound_file_has_no_pictures(tmp_path):
@@ -148,7 +244,7 @@ def test_a_list_stays_small_and_warns_of_what_it_finds(tmp_path, clip):
     said = " ".join(str(warning.message) for warning in caught)
     assert "left out" in said
     assert "bad.mp4" in said
-    assert "late.mp4: 31% of its frame intervals are uneven" in said
+    assert "late.mp4: 57% of its frame intervals, or of its time, are uneven" in said
     assert left_out == [str(bad)]
     assert [index.path(i) for i in range(2)] == [str(good), str(late)]
     saved = VideoIndex.load(index.save(tmp_path / "index.npz"))

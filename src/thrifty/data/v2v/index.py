@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from thrifty._common.files import write_whole
-from thrifty.data.v2v.video import VideoError, probe, video_files
+from thrifty.data.v2v.video import VideoError, probe, video_files, warn_if_uneven
 
 
 class VideoIndex:
@@ -98,12 +98,7 @@ class VideoIndex:
                     warnings.warn(f"left out: {found}", stacklevel=2)
                     left_out.append(path)
                     continue
-                if found.uneven > 0.02:
-                    warnings.warn(
-                        f"{path}: {found.uneven:.0%} of its frame intervals are uneven (variable frame rate, or frames "
-                        "dropped or doubled); they will look like pauses and jumps",
-                        stacklevel=2,
-                    )
+                warn_if_uneven(path, found)
                 kept.append((path, found))
                 progress(done, len(paths))
         if not kept:

@@ -1,59 +1,32 @@
-"""Frames out of real video files, through PyAV: exact by presentation time, grey, and only what is asked for.
-
-Seeking is inexact in some containers, so a file's packets are listed first (without decoding them), and what a seek
-brings must have the presentation times that are wanted; where it has not, the file is decoded from its beginning.
-"""
+"""Frames out of real video files: exact by presentation time, grey, only what is asked for, at once or one by one."""
 
 from __future__ import annotations
 
+import hashlib
 import os
-from collections.abc import Callable
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from jaxtyping import UInt8
 from numpy.typing import NDArray
 
+from thrifty._common.checks import one_of, whole
 from thrifty._common.extras import require
+from thrifty.data.v2v.packets import VideoError, VideoInfo, probe, timestamps, warn_if_uneven
+from thrifty.data.v2v.readers import READERS
+
+__all__ = [
+    "SUFFIXES", "Reader", "VideoError", "VideoInfo", "content_key", "frame_stream", "probe", "read_frames",
+    "timestamps", "video_files", "warn_if_uneven", "write_video",
+]  # fmt: skip
 
 #: Endings that are taken for videos in a folder.
-SUFFIXES = (".mp4", ".avi", ".mkv", ".webm", ".mov", ".m4v", ".mpg", ".mpeg", ".ogv")
+SUFFIXES = (".mp4", ".avi", ".mkv", ".webm", ".mov", ".m4v", ".mpg", ".mpeg", ".ogv", ".ts")
 
-#: Containers that store every frame's presentation time; others' are guessed.
-PRECISE = ("mov,mp4,m4a,3gp,3g2,mj2", "matroska,webm")
-
-Grey = Callable[[Any], NDArray[np.uint8]]
-
-#: Intervals that differ from the median by more than this share make a variable frame rate.
-UNEVEN = 0.5
-
-
-class VideoError(ValueError):
-    """A video that cannot be read as asked: corrupt, cut off, or too short."""
-
-
-@dataclass(frozen=True)
-class VideoInfo:
-    """What the header and the packets of a video say.
-
-    Args:
-        frames: How many there are.
-        height: In pixels.
-        width: In pixels.
-        rate: Frames a second.
-        size: Bytes of the file.
-        uneven: Share of intervals that are not the usual one.
-    """
-
-    frames: int
-    height: int
-    width: int
-    rate: float
-    size: int
-    uneven: float
+Reader = Literal["pyav", "opencv", "torchcodec"]
 
 
 def video_files(paths: str | os.PathLike[str] | list[Any]) -> list[str]:
@@ -80,41 +53,63 @@ def video_files(paths: str | os.PathLike[str] | list[Any]) -> list[str]:
     return found
 
 
-def probe(path: str | os.PathLike[str]) -> VideoInfo:
-    """Return what a video holds, without decoding it.
+@lru_cache(maxsize=1 << 16)
+def content_key(path: str) -> str:
+    """Return a name of a file's content, wherever the file lies: a hash of its size, its first and its last 64 KiB."""
+    with Path(path).open("rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(0)
+        held = file.read(1 << 16)
+        file.seek(max(0, size - (1 << 16)))
+        held += file.read()
+    return hashlib.blake2b(held, digest_size=16, key=str(size).encode()).hexdigest()
+
+
+def frame_stream(
+    path: str | os.PathLike[str],
+    start: int = 0,
+    count: int | None = None,
+    *,
+    window: tuple[int, int, int, int] | None = None,
+    full_range: bool = False,
+    threads: int = 1,
+    reader: Reader = "pyav",
+) -> Iterator[UInt8[np.ndarray, "h w"]]:
+    """Decode some frames of a video as grey levels, one after another, and keep none.
+
+    By PyAV, the luma plane is taken as it is (limited-range video keeps 16 for black); formats without one are
+    converted.
+
+    Args:
+        path: The file.
+        start: First frame.
+        count: How many; ``None``: all that follow.
+        window: (top, left, height, width) to cut out.
+        full_range: Expand luma of 16 to 235.
+        threads: Of the decoder; a data loader has a process a file instead.
+        reader: ``"pyav"``, ``"opencv"`` or ``"torchcodec"``; the latter two always give full range.
+
+    Yields:
+        uint8, (h, w).
 
     Raises:
-        VideoError: It cannot be opened, or has no video in it.
-        ImportError: PyAV is not installed.
+        VideoError: The file is corrupt, or has fewer frames (the message says how many were wanted, and how many came),
+            or their size changes on the way.
+        ValueError: ``start``, ``count``, ``window`` or ``reader`` will not do.
+        ImportError: The reader is not installed.
     """
-    with _opened(path) as container:
-        stream = container.streams.video[0]
-        times, _ = _times(container, stream)
-        steps = np.diff(times)
-        usual = float(np.median(steps)) if len(steps) else 1.0
-        uneven = float((np.abs(steps - usual) > UNEVEN * usual).mean()) if len(steps) else 0.0
-        context = stream.codec_context
-        return VideoInfo(
-            len(times),
-            context.height,
-            context.width,
-            float(stream.average_rate or 0),
-            Path(path).stat().st_size,
-            uneven,
-        )
-
-
-def timestamps(path: str | os.PathLike[str]) -> NDArray[np.float64]:
-    """Return the presentation time of every frame in microseconds, from the first one on.
-
-    Raises:
-        VideoError: As :func:`probe`.
-    """
-    with _opened(path) as container:
-        stream = container.streams.video[0]
-        times, _ = _times(container, stream)
-        micro: NDArray[np.float64] = (times - times[:1]).astype(np.float64) * float(stream.time_base * 1_000_000)
-        return micro
+    whole("start", start, least=0)
+    if count is not None:
+        whole("count", count)
+    one_of("reader", reader, tuple(READERS))
+    if reader != "pyav" and not full_range:
+        raise ValueError(f"reader: {reader!r} gives full range only; expected full_range=True, got False")
+    size: tuple[int, ...] | None = None
+    for levels in READERS[reader](path, start, count, threads, full_range):
+        if size not in (None, levels.shape):
+            raise VideoError(f"{path}: the size of its frames changes: from {size} to {levels.shape}")
+        size = levels.shape
+        yield (levels if window is None else _cut(path, levels, window)).copy()
 
 
 def read_frames(
@@ -125,77 +120,12 @@ def read_frames(
     window: tuple[int, int, int, int] | None = None,
     full_range: bool = False,
     threads: int = 1,
+    reader: Reader = "pyav",
 ) -> UInt8[np.ndarray, "frames h w"]:
-    """Decode some frames of a video as grey levels.
-
-    The luma plane is taken as it is (limited-range video keeps 16 for black); formats without one are converted.
-
-    Args:
-        path: The file.
-        start: First frame.
-        count: How many; ``None``: all that follow.
-        window: (top, left, height, width) to cut out.
-        full_range: Expand luma of 16 to 235.
-        threads: Of the decoder; a data loader has a process a file instead.
-
-    Returns:
-        uint8.
-
-    Raises:
-        VideoError: The file is corrupt, or has fewer frames (the message says how many were wanted, and how many came),
-            or their size changes on the way.
-        ValueError: ``start``, ``count`` or ``window`` will not do.
-    """
-    if start < 0 or (count is not None and count < 1):
-        raise ValueError(
-            f"start, count: expected a start of at least 0 and a count of at least 1, got {start}, {count}"
-        )
-    with _opened(path) as container:
-        times, sure = _times(container, container.streams.video[0])
-    wanted = len(times) - start if count is None else count
-    if start + wanted > len(times) or wanted < 1:
-        raise VideoError(f"{path}: expected {wanted} frames from frame {start} on, got {len(times)} in all")
-    grey = partial(_grey, path=path, window=window, full_range=full_range)
-    frames: list[NDArray[np.uint8]] = []
-    presented: list[int] = []
-    if sure and start:
-        frames, presented = _decoded(path, grey, start, wanted, threads, int(times[start]))
-    if presented != times[start : start + wanted].tolist():
-        frames, _ = _decoded(path, grey, start, wanted, threads)
-    if len(frames) < wanted:
-        raise VideoError(f"{path}: expected {wanted} frames from frame {start} on, got {len(frames)}; is it cut off?")
-    if len({frame.shape for frame in frames}) > 1:
-        raise VideoError(f"{path}: the size of its frames changes: {sorted({frame.shape for frame in frames})}")
-    return np.stack(frames)
-
-
-def _decoded(
-    path: str | os.PathLike[str], grey: Grey, start: int, wanted: int, threads: int, first: int | None = None
-) -> tuple[list[NDArray[np.uint8]], list[int]]:
-    """Decode frames in their order, from a seek to the presentation time ``first`` on, or else from the beginning.
-
-    Returns:
-        Their grey levels, and their presentation times.
-    """
-    frames, presented = [], []
-    skip = 0 if first is not None else start
-    with _opened(path) as container:
-        stream = container.streams.video[0]
-        stream.thread_type = "NONE" if threads == 1 else "AUTO"
-        if first is not None:
-            container.seek(first, stream=stream, backward=True)
-        try:
-            for frame in container.decode(stream):
-                if skip or (first is not None and frame.pts is not None and frame.pts < first):
-                    skip -= bool(skip)
-                    continue
-                frames.append(grey(frame))
-                presented.append(frame.pts)
-                if len(frames) == wanted:
-                    break
-        except require("av", extra="vision").error.FFmpegError as error:
-            raise VideoError(f"{path}: it is corrupt behind frame {start + len(frames)}: {error}") from None
-    return frames, presented
+    """Decode some frames of a video as grey levels, all at once: arguments and errors as in :func:`frame_stream`."""
+    return np.stack(
+        list(frame_stream(path, start, count, window=window, full_range=full_range, threads=threads, reader=reader))
+    )
 
 
 def write_video(path: str | os.PathLike[str], frames: UInt8[np.ndarray, "frames h w *c"], rate: float = 25) -> Path:
@@ -217,54 +147,10 @@ def write_video(path: str | os.PathLike[str], frames: UInt8[np.ndarray, "frames 
     return Path(path)
 
 
-def _opened(path: str | os.PathLike[str]) -> Any:
-    av = require("av", extra="vision")
-    try:
-        container = av.open(str(path))
-    except (av.error.FFmpegError, OSError) as error:
-        if isinstance(error, FileNotFoundError):
-            raise FileNotFoundError(f"videos: there is no file {path}") from None
-        raise VideoError(f"{path}: it cannot be opened as a video: {error}") from None
-    if not container.streams.video:
-        container.close()
-        raise VideoError(f"{path}: expected a video stream, got none")
-    return container
-
-
-def _times(container: Any, stream: Any) -> tuple[NDArray[np.int64], bool]:
-    """Return the sorted times of all packets, and whether they are surely those of presentation."""
-    av = require("av", extra="vision")
-    times: list[int] = []
-    sure = container.format.name in PRECISE
-    try:
-        for packet in container.demux(stream):
-            if packet.size and not packet.is_discard:
-                sure &= packet.pts is not None
-                times += [packet.dts if packet.pts is None else packet.pts]
-    except av.error.FFmpegError as error:
-        raise VideoError(f"{container.name}: it is corrupt behind packet {len(times)}: {error}") from None
-    if None in times:
-        raise VideoError(f"{container.name}: its packets have no times; remux it (ffmpeg -i in -c copy out.mp4)")
-    return np.sort(np.array(times, np.int64)), sure
-
-
-def _grey(frame: Any, path: Any, window: tuple[int, int, int, int] | None, full_range: bool) -> NDArray[np.uint8]:
-    name, bits = frame.format.name, frame.format.components[0].bits
-    levels: NDArray[np.uint8]
-    limited = False
-    if name.startswith(("yuv4", "yuvj4", "yuva4", "gray", "nv12")) and (bits == 8 or name.endswith("le")):
-        plane = frame.planes[0]
-        words: NDArray[Any] = np.frombuffer(plane, np.uint8 if bits == 8 else np.dtype("<u2"))
-        rows = words.reshape(-1, plane.line_size // words.itemsize)[: frame.height, : frame.width]
-        levels = (rows >> (bits - 8)).astype(np.uint8)
-        limited = not name.startswith(("yuvj", "gray")) and frame.color_range != 2  # 2 is JPEG's
-    else:
-        levels = frame.to_ndarray(format="gray")  # of full range
-    if window is not None:
-        top, left, height, width = window
-        if min(top, left) < 0 or top + height > frame.height or left + width > frame.width:
-            raise VideoError(f"{path}: a window of {window} does not fit into {frame.height} x {frame.width}")
-        levels = levels[top : top + height, left : left + width]
-    if full_range and limited:
-        levels = np.rint(np.clip((np.arange(256) - 16.0) / 219, 0, 1) * 255).astype(np.uint8)[levels]
-    return levels.copy()
+def _cut(
+    path: str | os.PathLike[str], levels: NDArray[np.uint8], window: tuple[int, int, int, int]
+) -> NDArray[np.uint8]:
+    top, left, height, width = window
+    if min(top, left) < 0 or top + height > levels.shape[0] or left + width > levels.shape[1]:
+        raise VideoError(f"{path}: a window of {window} does not fit into {levels.shape[0]} x {levels.shape[1]}")
+    return levels[top : top + height, left : left + width]
