@@ -17,7 +17,7 @@ from thrifty.data.v2v.augment import (
 )
 from thrifty.data.v2v.dataset import VideoVoxelDataset
 from thrifty.data.v2v.loading import EpochSampler, enter_epoch, make_loader
-from thrifty.data.v2v.video import read_frames
+from thrifty.data.v2v.video import VideoError, read_frames
 
 PLAIN = Augmentation(flip=False, pause=None)
 
@@ -48,9 +48,9 @@ def test_a_sample_is_the_sensor_on_the_frames_of_the_file(clip):
 def test_a_clip_of_exactly_one_sample_yields_it(clip):
     """The paper's code yields none."""
     assert len(small([clip(frames=11)])) == 1
-    with pytest.raises(ValueError, match="at least 11 frames and 32 pixels each way, got at most 10 frames"):
+    with pytest.raises(ValueError, match="at least 11 frames and 32 pixels each way, got 1 of at most 10 frames"):
         small([clip("short.mp4", frames=10)])
-    with pytest.raises(ValueError, match="got at most 31 frames and \\[48, 64\\] pixels"):
+    with pytest.raises(ValueError, match=r"got 1 of at most 31 frames and 48 x 64 pixels, the first .*clip.mp4"):
         small([clip()], crop=64)
     with pytest.raises(ValueError, match="at least 11 frames"):
         small([clip("two.mp4", frames=2)])
@@ -150,6 +150,54 @@ def test_what_workers_skip_is_counted_here(clip):
     assert data.skipped == 1
 
 
+def unreadable_from(monkeypatch, name, frame):
+    """Let a file be corrupt from a frame on, as a decoder finds out."""
+    from thrifty.data.v2v import dataset
+
+    def read(path, start=0, count=None, **how):
+        if str(path).endswith(name) and start + count > frame:
+            raise VideoError(f"{path}: it is corrupt behind frame {frame}")
+        return read_frames(path, start, count, **how)
+
+    monkeypatch.setattr(dataset, "read_frames", read)
+
+
+@pytest.mark.filterwarnings("ignore:skipped")
+def test_what_was_skipped_before_changes_no_sample(clip, monkeypatch):
+    """Order, workers and resumed runs must not matter: a sample depends on (seed, epoch, index) and the files alone."""
+    videos = [clip("bad.mp4"), clip("good.mp4", seed=1)]
+    unreadable_from(monkeypatch, "bad.mp4", 15)
+    forwards, backwards = small(videos), small(videos)
+    one = [forwards[i] for i in range(6)]
+    other = [backwards[i] for i in reversed(range(6))][::-1]
+    assert all(same(a, b) for a, b in zip(one, other, strict=True))
+    assert one[0]["path"] == str(videos[0]), "what comes before the damage is still used"
+    assert [sample["index"] for sample in one] == [0, 3, 3, 3, 4, 5]
+    assert forwards.skipped == backwards.skipped == 1
+
+
+def test_videos_without_a_sample_are_warned_of_and_counted(clip, tmp_path):
+    (tmp_path / "bad.mp4").write_bytes(b"nothing")
+    videos = [clip("good.mp4"), clip("two.mp4", frames=2), clip("small.mp4", width=16), tmp_path / "bad.mp4"]
+    with pytest.warns(UserWarning, match="left out") as caught:
+        data = small(videos)
+    said = [str(warning.message) for warning in caught]
+    assert any("2 of 3 videos are not of at least 11 frames and 32 pixels" in line for line in said)
+    assert any("two.mp4 (2 frames of 48 x 64)" in line for line in said)
+    assert data.left_out == 3
+    assert data.skipped == 0
+
+
+def test_fixed_thresholds_belong_to_the_content_of_a_video(clip, tmp_path, monkeypatch):
+    law = FixedThresholds(EventCameraSampler(noise_std=(0, 0), hot_fraction=(0, 0)))
+    path = clip("a.mp4")
+    moved = tmp_path / "elsewhere.mp4"
+    moved.write_bytes(path.read_bytes())
+    monkeypatch.chdir(tmp_path)
+    samples = [small([name], v2v=VideoToVoxel(camera=law))[0] for name in (path, "a.mp4", "./a.mp4", moved)]
+    assert all(same(samples[0], sample) for sample in samples[1:])
+
+
 def test_fixed_thresholds_stay_over_epochs(clip):
     law = FixedThresholds(EventCameraSampler(noise_std=(0, 0), hot_fraction=(0, 0)))
     data = small([clip()], v2v=VideoToVoxel(camera=law))
@@ -207,6 +255,7 @@ def test_contrast_and_resize():
 
 @pytest.mark.parametrize("how", [
     {"scale": (0.6, 1.0)}, {"shake": 3}, {"contrast": (1, 3), "contrast_share": 1.0}, {"cut": 1.0}, {"flip": True},
+    {"text": 1.0},
 ])  # fmt: skip
 def test_every_augmentation_changes_samples_and_is_seeded(clip, how):
     path = clip()
@@ -219,7 +268,7 @@ def test_every_augmentation_changes_samples_and_is_seeded(clip, how):
 
 @pytest.mark.parametrize("how", [
     {"keep_top": 0}, {"scale": (1, 0.5)}, {"pause": (0.5, 1.0)}, {"shake": -1}, {"contrast": (0, 1)}, {"cut": 2},
-    {"contrast_share": -1},
+    {"contrast_share": -1}, {"text": 1.5},
 ])  # fmt: skip
 def test_bad_augmentations_are_refused(how):
     with pytest.raises(ValueError, match=next(iter(how))):
@@ -230,12 +279,14 @@ def test_bad_arguments_are_refused(clip):
     path = clip()
     for how, said in (
         ({"sequence_length": 0}, "sequence_length"), ({"crop": -1}, "crop"), ({"simulate": "gpu"}, "simulate"),
-        ({"on_error": "ignore"}, "on_error"), ({"max_per_video": 0}, "max_per_video"),
+        ({"on_error": "ignore"}, "on_error"), ({"max_per_video": 0}, "max_per_video"), ({"step": 0}, "step"),
     ):  # fmt: skip
         with pytest.raises(ValueError, match=said):
             small([path], **how)
-    with pytest.raises(IndexError):
-        small([path])[3]
+    for index in (3, -4):
+        with pytest.raises(IndexError):
+            small([path])[index]
+    assert same(small([path])[-1], small([path])[2])
     with pytest.raises(ValueError, match="at most 3 samples a process, got 4"):
         make_loader(small([path]), 4)
 

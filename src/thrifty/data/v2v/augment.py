@@ -12,6 +12,8 @@ import torch
 from jaxtyping import Int, UInt8
 from numpy.typing import NDArray
 
+from thrifty._common.extras import require
+
 
 @dataclass(frozen=True)
 class Augmentation:
@@ -26,6 +28,7 @@ class Augmentation:
         contrast: Range of a factor on the contrast around 127.5 (the configurations' "hdr" is (1, 3)).
         contrast_share: How often it is applied.
         cut: Probability that a shot ends within the sample, and another part of the video follows.
+        text: Probability that a line of text is burnt in, which stands still.
 
     Raises:
         ValueError: A field is out of range.
@@ -46,6 +49,7 @@ class Augmentation:
     contrast: tuple[float, float] | None = None
     contrast_share: float = 0.8
     cut: float = 0.0
+    text: float = 0.0
 
     def __post_init__(self) -> None:
         if not 0 < self.keep_top <= 1:
@@ -58,7 +62,7 @@ class Augmentation:
             raise ValueError(f"shake: expected a whole number of pixels of at least 0, got {self.shake}")
         if self.contrast is not None and not 0 < self.contrast[0] <= self.contrast[1] < np.inf:
             raise ValueError(f"contrast: expected a range (low, high) above 0, got {self.contrast}")
-        for name in ("contrast_share", "cut"):
+        for name in ("contrast_share", "cut", "text"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ValueError(f"{name}: expected a probability in [0, 1], got {getattr(self, name)}")
 
@@ -132,6 +136,24 @@ def change_contrast(frames: UInt8[np.ndarray, "n h w"], factor: float) -> UInt8[
     """
     table = np.rint(np.clip(factor * (np.arange(256) - 127.5) + 127.5, 0, 255)).astype(np.uint8)
     changed: NDArray[np.uint8] = table[frames]
+    return changed
+
+
+def burn_text(frames: UInt8[np.ndarray, "n h w"], rng: np.random.Generator) -> UInt8[np.ndarray, "n h w"]:
+    """Write random letters over all frames of a clip at one place, as subtitles and logos are.
+
+    Raises:
+        ImportError: OpenCV is not installed.
+    """
+    cv2 = require("cv2", extra="vision")
+    height, width = frames.shape[1:]
+    text = "".join(rng.choice(list("ABCDEFGHIJKLMNOPQRSTUVWXYZ 0123456789"), int(rng.integers(3, 13))))
+    font, scale, grey = cv2.FONT_HERSHEY_SIMPLEX, float(rng.uniform(0.3, 1.0)), int(rng.integers(0, 256))
+    (long, tall), _ = cv2.getTextSize(text, font, scale, 1)
+    left, base = rng.integers(0, max(width - long, 1)), rng.integers(min(tall, height - 1), height)
+    mask = cv2.putText(np.zeros((height, width), np.uint8), text, (int(left), int(base)), font, scale, 255, 1)
+    changed = frames.copy()
+    changed[:, mask > 0] = grey
     return changed
 
 

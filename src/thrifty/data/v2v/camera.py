@@ -157,6 +157,8 @@ class EventCameraSampler:
 class FixedThresholds:
     """Thresholds drawn once a video and kept in every epoch, the rest fresh: the paper's ablation "-F".
 
+    A data set names a video by its content, so that moving or renaming a file changes nothing.
+
     Args:
         sampler: The law of everything.
         seed: Of the thresholds.
@@ -175,7 +177,7 @@ class FixedThresholds:
     seed: int = 0
 
     def sample_for(self, video: str, generator: torch.Generator | np.random.Generator | None = None) -> EventCamera:
-        """Draw the camera of one sample of a video."""
+        """Draw the camera of one sample of a video, whatever names it."""
         fixed = self.sampler.sample(1, np.random.default_rng([self.seed, *video.encode()]))
         fresh = self.sampler.sample(1, generator)
         return EventCamera(fixed.c_pos, fixed.c_neg, fresh.noise_std, fresh.hot_fraction, fresh.hot_std)

@@ -18,11 +18,19 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from thrifty._common.checks import one_of, whole
-from thrifty.data.v2v.augment import Augmentation, change_contrast, pause_indices, place_crop, resized, shake_offsets
+from thrifty.data.v2v.augment import (
+    Augmentation,
+    burn_text,
+    change_contrast,
+    pause_indices,
+    place_crop,
+    resized,
+    shake_offsets,
+)
 from thrifty.data.v2v.camera import EventCamera, FixedThresholds
 from thrifty.data.v2v.index import VideoIndex
 from thrifty.data.v2v.simulator import VideoToVoxel
-from thrifty.data.v2v.video import VideoError, read_frames
+from thrifty.data.v2v.video import Reader, VideoError, content_key, frame_stream, read_frames
 
 
 class VideoVoxelDataset(Dataset[dict[str, Any]]):
@@ -42,11 +50,15 @@ class VideoVoxelDataset(Dataset[dict[str, Any]]):
         return_first_frame: Put the frame before the first voxel grid in front (flow needs it).
         return_previous_voxel: Put one more voxel grid in front (E-RAFT needs it).
         full_range: Expand limited-range video.
-        on_error: ``"skip"``: where a video turns out to be corrupt, warn once, count it, and take the next sample;
-            ``"raise"``.
+        reader: What decodes: see :func:`~thrifty.data.v2v.video.frame_stream`.
+        on_error: ``"skip"``: where a sample cannot be decoded, the next one that can takes its place, and its video is
+            warned of once and counted; ``"raise"``.
 
     Raises:
         ValueError: An argument is out of range, or no video is long and large enough for a sample.
+
+    Warns:
+        UserWarning: Some videos are too short or too small for a sample, or cannot be read.
 
     Example:
         >>> from thrifty.data.v2v.video import write_video
@@ -76,36 +88,57 @@ class VideoVoxelDataset(Dataset[dict[str, Any]]):
         return_first_frame: bool = False,
         return_previous_voxel: bool = False,
         full_range: bool = False,
+        reader: Reader = "pyav",
         on_error: Literal["skip", "raise"] = "skip",
     ) -> None:
         one_of("simulate", simulate, ("worker", "step"))
         one_of("on_error", on_error, ("skip", "raise"))
         self.sequence_length, self.crop = whole("sequence_length", sequence_length), whole("crop", crop)
         self.v2v, self.augmentation = v2v or VideoToVoxel(), augmentation or Augmentation()
-        self.seed, self.simulate, self.on_error, self.full_range = seed, simulate, on_error, full_range
+        self.seed, self.simulate, self.on_error = seed, simulate, on_error
+        self._how: dict[str, Any] = {"full_range": full_range, "reader": reader}
         self.first, self.previous = return_first_frame, return_previous_voxel
         per_voxel = self.v2v.frames_per_voxel
         self.frames_per_sample = per_voxel * (self.sequence_length + self.previous) + 1
-        step = whole("step", step or self.frames_per_sample - 1)
+        step = self.frames_per_sample - 1 if step is None else whole("step", step)
+        unread: list[str] = []
         if isinstance(videos, VideoIndex):
             self.index = videos
         else:
-            self.index, _ = VideoIndex.scan(videos, on_error=on_error)
-        starts = 1 + (self.index.frames - self.frames_per_sample) // step
-        large = self.index.sizes.min(axis=1) >= self.crop
-        large &= (self.index.sizes[:, 0] * self.augmentation.keep_top).astype(int) >= self.crop
-        samples = np.where(large, np.clip(starts, 0, whole("max_per_video", max_per_video)), 0)
-        if not samples.any():
-            raise ValueError(
-                f"videos: expected one of at least {self.frames_per_sample} frames and {self.crop} pixels each way, "
-                f"got at most {self.index.frames.max()} frames and {self.index.sizes.max(axis=0).tolist()} pixels"
-            )
+            self.index, unread = VideoIndex.scan(videos, on_error=on_error)
+        samples = self._samples(step, whole("max_per_video", max_per_video))
+        #: Videos of the list without a sample: those that cannot be opened, and those too short or too small.
+        self.left_out = len(unread) + int((samples == 0).sum())
         self._ends, self._step = np.cumsum(samples), step
         # shared with the workers, so that set_epoch reaches those that live on, and what they skip is counted here
         self._epoch = torch.zeros((), dtype=torch.int64)
         self._skipped = torch.zeros(len(self.index), dtype=torch.uint8)
         for shared in (self._epoch, self._skipped):
             shared.share_memory_()  # type: ignore[no-untyped-call]
+
+    def _samples(self, step: int, most: int) -> NDArray[np.int64]:
+        """Return how many samples each video holds, and warn of those that hold none."""
+        starts = 1 + (self.index.frames - self.frames_per_sample) // step
+        heights = (self.index.sizes[:, 0] * self.augmentation.keep_top).astype(int)
+        large = np.minimum(heights, self.index.sizes[:, 1]) >= self.crop
+        samples: NDArray[np.int64] = np.where(large, np.clip(starts, 0, most), 0)
+        without = np.flatnonzero(samples == 0)
+        if len(without) == 0:
+            return samples
+        first = int(without[0])
+        wanted = f"at least {self.frames_per_sample} frames and {self.crop} pixels each way"
+        if len(without) == len(samples):
+            height, width = self.index.sizes.max(axis=0)
+            raise ValueError(
+                f"videos: expected one of {wanted}, got {len(samples)} of at most {self.index.frames.max()} frames and "
+                f"{height} x {width} pixels, the first {self.index.path(first)}"
+            )
+        warnings.warn(
+            f"left out: {len(without)} of {len(samples)} videos are not of {wanted}, the first {self.index.path(first)} "
+            f"({self.index.frames[first]} frames of {self.index.sizes[first][0]} x {self.index.sizes[first][1]})",
+            stacklevel=3,
+        )
+        return samples
 
     def __len__(self) -> int:
         return int(self._ends[-1])
@@ -114,6 +147,11 @@ class VideoVoxelDataset(Dataset[dict[str, Any]]):
     def skipped(self) -> int:
         """Videos that turned out to be corrupt, in this process and in all its workers."""
         return int(self._skipped.sum())
+
+    @property
+    def skipped_videos(self) -> Tensor:
+        """Which ones, as 0 and 1 for every video of the index: to be kept in a checkpoint, or joined over processes."""
+        return self._skipped
 
     def set_epoch(self, epoch: int) -> None:
         """Choose the epoch, and with it new cameras, crops and pauses; persistent workers see it, too."""
@@ -125,21 +163,22 @@ class VideoVoxelDataset(Dataset[dict[str, Any]]):
         return self.index.path(video), (index - int(self._ends[video - 1] if video else 0)) * self._step
 
     def __getitem__(self, index: int) -> dict[str, Any]:
-        if not 0 <= index < len(self):
-            raise IndexError(f"index: expected one in [0, {len(self)}), got {index}")
-        for offset in range(len(self)):
+        if not -len(self) <= index < len(self):
+            raise IndexError(f"index: expected one in [{-len(self)}, {len(self)}), got {index}")
+        for offset in range(len(self)):  # what was skipped before decides nothing: the result depends on files alone
             chosen = (index + offset) % len(self)
-            video = self._video(chosen)
-            if self._skipped[video]:
-                continue
             try:
                 return self._make(chosen)
             except (VideoError, OSError) as error:
                 if self.on_error == "raise":
                     raise
-                self._skipped[video] = 1
-                warnings.warn(f"skipped: {error}", stacklevel=2)
+                self._skip(self._video(chosen), error)
         raise VideoError(f"videos: expected one that can be decoded, got none of {len(self.index)}")
+
+    def _skip(self, video: int, error: Exception) -> None:
+        if not self._skipped[video]:
+            self._skipped[video] = 1
+            warnings.warn(f"skipped: {error}", stacklevel=3)
 
     def _make(self, index: int) -> dict[str, Any]:
         seed = sample_seed(self.seed, int(self._epoch), index)
@@ -167,7 +206,7 @@ class VideoVoxelDataset(Dataset[dict[str, Any]]):
         for seed, path in zip(map(int, seeds), paths, strict=True):
             generator = torch.Generator().manual_seed(seed)
             if isinstance(law, FixedThresholds):
-                cameras.append(law.sample_for(path, generator))
+                cameras.append(law.sample_for(content_key(path), generator))
             else:
                 cameras.append(law if isinstance(law, EventCamera) else law.sample(1, generator))
             noise.append(int(torch.randint(0, 2**62, (1,), generator=generator)))
@@ -187,18 +226,18 @@ class VideoVoxelDataset(Dataset[dict[str, Any]]):
         if how.shake:
             frames = self._shaken(path, start, needed, (top, left, side), (height, width), rng)
         else:
-            frames = read_frames(path, start, needed, window=(top, left, side, side), full_range=self.full_range)
+            frames = read_frames(path, start, needed, window=(top, left, side, side), **self._how)
         if how.cut and rng.random() < how.cut and needed > 2:
             at, other = int(rng.integers(1, needed)), int(rng.integers(0, start + 1))
             window = (top, left, side, side)
-            frames = np.concatenate(
-                [frames[:at], read_frames(path, other, needed, window=window, full_range=self.full_range)[at:]]
-            )
+            frames = np.concatenate([frames[:at], read_frames(path, other, needed, window=window, **self._how)[at:]])
         frames = resized(frames, self.crop)[shown]
         if how.contrast is not None and rng.random() < how.contrast_share:
             frames = change_contrast(frames, rng.uniform(*how.contrast))
         if how.flip and rng.random() < 0.5:
             frames = frames[:, :, ::-1]
+        if how.text and rng.random() < how.text:
+            frames = burn_text(frames, rng)
         return np.ascontiguousarray(frames)
 
     def _shaken(
@@ -209,9 +248,8 @@ class VideoVoxelDataset(Dataset[dict[str, Any]]):
         walk = shake_offsets(needed, self.augmentation.shake, rng)
         tops = np.clip(top + walk[:, 0], 0, size[0] - side)
         lefts = np.clip(left + walk[:, 1], 0, size[1] - side)
-        whole_frames = read_frames(path, start, needed, full_range=self.full_range)
-        cut = [f[t : t + side, x : x + side] for f, t, x in zip(whole_frames, tops, lefts, strict=True)]
-        return np.stack(cut)
+        whole_frames = frame_stream(path, start, needed, **self._how)
+        return np.stack([f[t : t + side, x : x + side] for f, t, x in zip(whole_frames, tops, lefts, strict=True)])
 
 
 def sample_seed(seed: int, epoch: int, index: int) -> int:
