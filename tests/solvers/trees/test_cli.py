@@ -302,6 +302,19 @@ def test_broken_tables_are_one_line_and_status_2(trees, tmp_path, text, says):
     assert not (tmp_path / "t.json").exists()
 
 
+def test_files_of_another_kind_are_named(trees, table, tmp_path):
+    (tmp_path / "deep.json").write_text("[" * 100_000)
+    (tmp_path / "odd.txt").write_bytes(b"\x80\x04\x95")
+    for words, name in (
+        (("show", tmp_path / "deep.json"), "deep.json: "),
+        (("show", "--weka", tmp_path / "odd.txt"), "odd.txt: expected what WEKA's J48 printed"),
+        (("report", "--weka", tmp_path / "odd.txt", "--data", table, "--target", "species"), "odd.txt: expected what"),
+    ):
+        code, out, err = trees(*words)
+        assert (code, out) == (2, "")
+        assert name in err.splitlines()[-1]
+
+
 def test_a_single_leaf_has_nothing_to_improve(trees, tmp_path):
     (tmp_path / "t.csv").write_text("x,y\n1,a\n2,a\n")
     arguments = ("--data", tmp_path / "t.csv", "--target", "y")

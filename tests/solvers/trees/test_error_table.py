@@ -117,10 +117,11 @@ def test_more_budget_than_cuts():
     assert table.tree((5, 4, 1, 0)).n_errors == 0
     with pytest.raises(ValueError, match=r"table\[0, 0, 4, 0\] is inf"):
         table.tree((0, 0, 4, 0))
-    with pytest.raises(IndexError):
+    with pytest.raises(IndexError, match=r"index: expected an entry of a table of shape \(6, 5, 5, 1\), got"):
         table.tree((0, 0, 9, 0))
-    with pytest.raises(IndexError, match="k_adjust"):
-        table.tree((0, 0))
+    for index in ((0, 0), (0.5, 0, 0, 0), None, "0000"):
+        with pytest.raises(IndexError, match="index: expected four whole numbers, k_adjust"):
+            table.tree(index)
 
 
 def test_pareto():
@@ -172,6 +173,8 @@ def test_time_limit():
         ({"n_prune": 1.5}, "n_prune: expected .*got 1.5"),
         ({"n_raise": True}, "n_raise: expected .*got True"),
         ({"features": [0]}, "k_exchange=0"),
+        ({"k_adjust": 10**9}, "expected a table of at most 10,000,000 entries, got 1,000,000,001"),
+        ({"n_prune": 10**9}, "n_prune, n_raise: expected a table of at most"),
     ],
 )
 def test_bad_budgets(settings, message):

@@ -8,6 +8,7 @@ import pytest
 from sklearn.base import clone
 from sklearn.datasets import load_iris
 from sklearn.exceptions import NotFittedError
+from sklearn.feature_selection import RFE
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -83,6 +84,16 @@ def test_missing_values_pass_where_the_tree_takes_them(iris):
     assert model.n_errors_ == (model.predict(X) != y).sum()
 
 
+def test_importances_follow_the_improved_tree(iris):
+    X, y = iris
+    model = TreeLocalSearchClassifier(DecisionTreeClassifier(max_depth=2, max_features=1, random_state=3)).fit(X, y)
+    grown = clone(model.estimator).fit(X, y)
+    assert model.feature_importances_.sum() == pytest.approx(1)
+    assert model.feature_importances_[model.operations_[0].feature] > 0
+    assert (model.feature_importances_ != grown.feature_importances_).any()
+    assert RFE(model, n_features_to_select=2).fit(X, y).support_.sum() == 2
+
+
 def test_class_weight_weighs_the_errors(iris):
     X, y = iris
     tree = DecisionTreeClassifier(max_depth=1, random_state=0)
@@ -92,9 +103,17 @@ def test_class_weight_weighs_the_errors(iris):
     assert (model.predict_proba(X) == weighted.predict_proba(X)).all()
 
 
-def test_a_regressor_is_refused(iris):
-    with pytest.raises(TypeError, match="DecisionTreeRegressor"):
-        TreeLocalSearchClassifier(DecisionTreeRegressor()).fit(*iris)
+@pytest.mark.parametrize("wrong", [DecisionTreeRegressor(), 3, "a tree"])
+@pytest.mark.parametrize("prefit", [False, True])
+def test_what_is_no_tree_classifier_is_refused(iris, wrong, prefit):
+    with pytest.raises(TypeError, match=f"estimator: expected a DecisionTreeClassifier, got a {type(wrong).__name__}"):
+        TreeLocalSearchClassifier(wrong, prefit=prefit).fit(*iris)
+
+
+@pytest.mark.parametrize("weight", [-1, np.nan, np.inf])
+def test_class_weights_that_are_none_are_refused_by_name(iris, weight):
+    with pytest.raises(ValueError, match="class_weight: expected finite weights of at least 0"):
+        TreeLocalSearchClassifier(class_weight={0: weight}).fit(*iris)
 
 
 def test_frame_and_array_give_the_same_tree(iris):

@@ -49,6 +49,8 @@ def test_the_table_is_the_papers():
         ([{0}, set()], None, "got an empty one"),
         ([{3}], 3, r"elements in 0\.\.2"),
         ([{-1}], 3, "got others"),
+        ([{1, "a"}], None, "sets: expected sets of whole numbers"),
+        ([{1}], 2.5, "n_elements: expected .*got 2.5"),
     ],
 )
 def test_what_is_no_hitting_set_problem_is_refused(sets, n, says):

@@ -12,6 +12,7 @@ from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 from tree_instances import chain, complete_depth_2, hand_made, random_problem
 
 from thrifty.solvers.trees import Tree, improve_tree
+from thrifty.solvers.trees.bnb.branch_and_bound import MOST_THREADS, n_threads
 
 STUMP = {"left": [1, -1, -1], "right": [2, -1, -1], "feature": [0, -1, -1], "threshold": [0.5, 0, 0]}
 
@@ -61,12 +62,21 @@ def iris_tree():
         ({"sample_weight": -np.ones(150)}, "negative"),
         ({"sample_weight": np.full(150, np.nan)}, "infinite or missing one"),
         ({"sample_weight": np.zeros(150)}, "zero everywhere"),
+        ({"sample_weight": np.full(150, 1e308)}, "sample_weight: expected weights that add up to less than 1e"),
+        ({"n_prune": None}, "n_prune: expected .*got None"),
+        ({"n_raise": []}, r"n_raise: expected .*got \[\]"),
         ({"sample_weight": np.ones(3)}, r"sample_weight: expected .*got shape \(3,\)"),
     ],
 )
 def test_bad_settings_are_named(iris_tree, settings, message):
     with pytest.raises(ValueError, match=message):
         improve_tree(*iris_tree, **settings)
+
+
+def test_numbers_beyond_all_sense_do_no_harm(iris_tree):
+    """More rows than can be counted allow no change; more threads than can be started are as good as many."""
+    assert not improve_tree(*iris_tree, min_samples_leaf=10**30)[1].operations
+    assert n_threads(10**9) == MOST_THREADS
 
 
 def test_bad_tables_and_trees_are_named(iris_tree):

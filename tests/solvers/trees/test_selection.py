@@ -52,3 +52,11 @@ def test_other_searches_are_refused():
         fewest_changes({"params": [{"depth": 3}], "mean_test_score": [1.0]})
     with pytest.raises(ValueError, match="several metrics"):
         fewest_changes({"params": [{"k": 3}], "mean_test_f1": [1.0]})
+    for wrong in ({}, None, [1]):
+        with pytest.raises(ValueError, match="cv_results: expected the cv_results_ of a search"):
+            fewest_changes(wrong)
+    for ks in ([{"k": 1}, {}], [{"k": 1}, {"k": "a"}], [{"k": 1}, {"k": 1.5}]):
+        with pytest.raises(ValueError, match="cv_results: expected a whole number k in each candidate"):
+            fewest_changes({"params": ks, "mean_test_score": [1.0, 1.0]})
+    with pytest.raises(ValueError, match="scores of NaN alone"):
+        fewest_changes({"params": [{"k": 1}], "mean_test_score": [np.nan]})

@@ -210,7 +210,7 @@ def show(
     from thrifty.solvers.trees.model.tree import Tree
     from thrifty.solvers.trees.model.weka import tree_from_weka
 
-    typer.echo(outline(tree_from_weka(tree.read_text(encoding="utf-8")) if weka else Tree.load(tree)))
+    typer.echo(outline(tree_from_weka(given.read_weka(tree)) if weka else Tree.load(tree)))
 
 
 @app.command()

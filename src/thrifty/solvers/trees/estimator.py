@@ -146,11 +146,17 @@ class TreeLocalSearchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore
             NotFittedError: ``prefit=True``, and ``estimator`` is not fitted.
             ValueError: The table or another setting does not fit; see `improve_tree`.
         """
+        if not (self.estimator is None or isinstance(self.estimator, DecisionTreeClassifier)):
+            raise TypeError(f"estimator: expected a DecisionTreeClassifier, got a {type(self.estimator).__name__}")
         checked, y = validate_data(self, X, y, dtype=np.float64, ensure_all_finite=self._finite())
         check_classification_targets(y)
         weight = _check_sample_weight(sample_weight, checked, dtype=np.float64, ensure_non_negative=True)
         if self.class_weight is not None:
             weight = weight * compute_sample_weight(self.class_weight, y)
+            if not (np.isfinite(weight).all() and (weight >= 0).all() and weight.any()):
+                raise ValueError(
+                    f"class_weight: expected finite weights of at least 0 that are not all 0, got {self.class_weight!r}"
+                )
         table = X if hasattr(self, "feature_names_in_") else checked
 
         if self.prefit:
@@ -203,8 +209,6 @@ class TreeLocalSearchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore
                 monotonic_cst=self.monotonic_cst if n_classes <= 2 else None,  # scikit-learn knows no other
                 random_state=self.random_state,
             )
-        if not isinstance(self.estimator, DecisionTreeClassifier):
-            raise TypeError(f"estimator: expected a DecisionTreeClassifier, got a {type(self.estimator).__name__}")
         return clone(self.estimator)
 
     def predict(self, X: ArrayLike) -> NDArray:
@@ -221,6 +225,16 @@ class TreeLocalSearchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore
         """Class shares of the leaf of each row, ``[n, n_classes]``. Raises as `predict`."""
         checked = self._check_features(X)
         return np.asarray(self.estimator_.predict_proba(checked, check_input=False))
+
+    @property
+    def feature_importances_(self) -> NDArray[np.float64]:
+        """Share of the fall in impurity that each column brings about, ``[n_features]``, as scikit-learn counts it.
+
+        Raises:
+            NotFittedError: `fit` was not called.
+        """
+        check_is_fitted(self)
+        return np.asarray(self.estimator_.feature_importances_)
 
     def _check_features(self, X: ArrayLike) -> NDArray[np.float32]:
         check_is_fitted(self)

@@ -130,6 +130,8 @@ def improve_tree(
     one_of("solver", solver, SOLVERS)
     one_of("secondary", secondary, ("gini", "margin"))
     k = check_budget(k, ours.n_cuts)
+    whole("n_prune", n_prune, least=0)
+    whole("n_raise", n_raise, least=0)
     check_limits(time_limit, memory_limit_mb)
     n_threads(n_jobs)
     whole("max_rounds", max_rounds)

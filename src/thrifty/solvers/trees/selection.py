@@ -42,13 +42,19 @@ def fewest_changes(cv_results: Mapping[str, Any]) -> int:
     Source:
         the one-standard-error rule of Breiman et al., Classification and Regression Trees (1984), section 3.4.3.
     """
+    if not isinstance(cv_results, Mapping) or "params" not in cv_results:
+        raise ValueError(f"cv_results: expected the cv_results_ of a search, got another {type(cv_results).__name__}")
     names = sorted({name for params in cv_results["params"] for name in params if name.split("__")[-1] == "k"})
     if len(names) != 1:
         raise ValueError(f"cv_results: expected a search over one parameter k, got {names or 'no k'}")
     if "mean_test_score" not in cv_results:
         raise ValueError("cv_results: expected a search with one scoring, got several metrics")
-    k = np.array([params[names[0]] for params in cv_results["params"]])
+    k = np.array([params.get(names[0], -1) for params in cv_results["params"]])
     mean: NDArray[np.float64] = np.asarray(cv_results["mean_test_score"])
+    if k.dtype.kind not in "iu" or k.min() < 0:
+        raise ValueError(f"cv_results: expected a whole number k in each candidate, got {k.tolist()}")
+    if np.isnan(mean).all():
+        raise ValueError("cv_results: expected a candidate whose fits did not fail, got scores of NaN alone")
     best = int(np.nanargmax(mean))
     folds = np.array([scores[best] for name, scores in cv_results.items() if _is_fold(name)])
     error = folds.std(ddof=1) / np.sqrt(len(folds)) if len(folds) > 1 else 0.0

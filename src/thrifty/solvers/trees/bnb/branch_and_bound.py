@@ -39,6 +39,9 @@ SPLIT_FROM = 2_000_000
 SHORT = 1_000_000
 """Steps, some tens of milliseconds, that the caller's thread takes itself rather than wait for another."""
 
+MOST_THREADS = 256
+"""Threads that are started at most: more would only wait for a core."""
+
 DEFAULT_MEMORY_MB = 2048
 """For what is remembered of past questions; the search itself takes what `scene` says."""
 
@@ -274,4 +277,4 @@ def n_threads(n_jobs: int | None) -> int:
         return 1
     if isinstance(n_jobs, bool) or not isinstance(n_jobs, (int, np.integer)) or n_jobs < -1 or n_jobs == 0:
         raise ValueError(f"n_jobs: expected a number of threads, -1 for one each core, or None for one, got {n_jobs!r}")
-    return int(n_jobs) if n_jobs > 0 else os.cpu_count() or 1
+    return min(int(n_jobs), MOST_THREADS) if n_jobs > 0 else os.cpu_count() or 1

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection
 from dataclasses import dataclass
+from numbers import Integral
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast
 
 import numpy as np
@@ -27,6 +29,9 @@ if TYPE_CHECKING:
 TreeLike = TypeVar("TreeLike", Tree, DecisionTreeClassifier)
 
 BUDGETS = ("k_adjust", "k_exchange", "n_prune", "n_raise")
+
+MOST_ENTRIES = 10_000_000
+"""Entries of the largest table that is made: 80 MB."""
 
 
 @dataclass(frozen=True)
@@ -118,8 +123,10 @@ class ErrorTable(NDArrayOperatorsMixin, Generic[TreeLike]):
             raise ValueError(
                 "time_limit: the time ran out, so the table holds lower bounds, and no trees; expected more"
             )
-        if len(index) != self.ndim:
-            raise IndexError(f"index: expected {', '.join(BUDGETS)}, got {index!r}")
+        if not (isinstance(index, tuple) and len(index) == self.ndim and all(isinstance(i, Integral) for i in index)):
+            raise IndexError(f"index: expected four whole numbers, {', '.join(BUDGETS)}, got {index!r}")
+        if not all(-n <= i < n for i, n in zip(index, self.shape, strict=True)):
+            raise IndexError(f"index: expected an entry of a table of shape {self.shape}, got {index!r}")
         if not np.isfinite(self.errors[index]):
             raise ValueError(
                 f"n_prune, n_raise: expected fewer than {index[2]} and {index[3]}: no pruning of this tree removes so "
@@ -242,6 +249,8 @@ def error_table(
         whole("n_prune", n_prune, least=0),
         whole("n_raise", n_raise, least=0),
     ]
+    if (entries := math.prod(n + 1 for n in budgets)) > MOST_ENTRIES:
+        raise ValueError(f"{', '.join(BUDGETS)}: expected a table of at most {MOST_ENTRIES:,} entries, got {entries:,}")
     check_limits(time_limit, memory_limit_mb)
     if features is not None and k_exchange == 0:
         raise ValueError("features: expected None with k_exchange=0, which changes no feature, got a list")

@@ -8,10 +8,12 @@ fewest adjustments that leave no error are a smallest hitting set, and the probl
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from numbers import Integral
 
 import numpy as np
 from numpy.typing import NDArray
 
+from thrifty._common.checks import whole
 from thrifty.solvers.trees.model.tree import NO_FEATURE, Tree
 
 BELOW_ALL = -1.0
@@ -47,6 +49,10 @@ def hitting_set_instance(
     """
     if len(sets) == 0:
         raise ValueError("sets: expected at least one set to hit, got none")
+    if not all(isinstance(i, Integral) for members in sets for i in members):
+        raise ValueError(f"sets: expected sets of whole numbers, got {sets!r}")
+    if n_elements is not None:
+        whole("n_elements", n_elements)
     if any(len(members) == 0 for members in sets):
         raise ValueError("sets: expected sets that something hits, got an empty one")
     largest = max(max(members) for members in sets)

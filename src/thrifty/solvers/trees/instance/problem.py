@@ -235,7 +235,7 @@ def build_problem(
     return replace(
         problem,
         floors=Floors(
-            np.minimum(problem._rows(leaf), min_samples_leaf),
+            np.minimum(problem._rows(leaf), min(min_samples_leaf, len(codes))),
             np.minimum(counts.sum(axis=1), min_weight_fraction_leaf * counts.sum()) - table.tolerance,
         ),
         given_errors=float((counts.sum(axis=1) - right).sum()),

@@ -96,5 +96,5 @@ def load_tree(path: str | os.PathLike[str]) -> Tree:
     """
     try:
         return tree_from_dict(json.loads(Path(path).read_text(encoding="utf-8")))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:  # the latter: JSON nested thousands deep
         raise ValueError(f"{path}: {error}") from error

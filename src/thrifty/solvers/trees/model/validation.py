@@ -11,6 +11,9 @@ from sklearn.utils.validation import check_array, check_consistent_length, colum
 from thrifty._common.checks import is_number
 from thrifty.solvers.trees.model.tree import Tree
 
+LARGEST_TOTAL = 1e300
+"""Sums of weights stay below this, so that what is worked out from them stays finite."""
+
 
 def check_features(tree: Tree, X: ArrayLike) -> NDArray[np.float64]:
     """The table as the tree compares it.
@@ -78,6 +81,8 @@ def check_table(
         )
     if not weight.any():
         raise ValueError("sample_weight: expected a row of positive weight, got zero everywhere")
+    if weight.max() >= LARGEST_TOTAL / len(weight):
+        raise ValueError(f"sample_weight: expected weights that add up to less than {LARGEST_TOTAL:g}, got larger ones")
     return compared, codes, weight
 
 

@@ -42,10 +42,23 @@ def read_inputs(tree: Path | None, weka: Path | None, data: Path, target: str, w
         given = Tree.load(tree)
         return Inputs(given, matrix_for(given, columns), labels_for(given.classes, y), weights)
     if weka is not None and tree is None:
-        return Inputs(*_weka_inputs(weka.read_text(encoding="utf-8"), columns, y), y, weights)
+        return Inputs(*_weka_inputs(read_weka(weka), columns, y), y, weights)
     raise ValueError(
         "--tree, --weka: expected one of them: a tree as JSON (`thrifty trees fit` makes one), or J48's output"
     )
+
+
+def read_weka(path: Path) -> str:
+    """What WEKA printed.
+
+    Raises:
+        ValueError: The file is no text.
+        OSError: It cannot be read.
+    """
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}: expected what WEKA's J48 printed, as UTF-8, got other bytes: {error}") from None
 
 
 def read_training_table(
