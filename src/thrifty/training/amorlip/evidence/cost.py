@@ -94,9 +94,10 @@ def time(ctx: Context, evidence: Evidence, gate: Gate) -> None:
         assert later.amortizer.beta
         calls: dict[str, Callable[[], object]] = {
             OURS: _eight(_step(later, leaves)),
-            FIRST: _eight(_step(_amorlip(ctx), leaves)),
             CLIP: _eight(_step(contender(CLIP).make(0, 0, 0), leaves)),
         }
+        if batch == SMALL:
+            calls[FIRST] = _eight(_step(_amorlip(ctx), leaves))
         workload = f"8 steps of loss and backward pass, stage I in one, {batch} pairs of {DIM} numbers"
         found[batch] = ctx.timed(evidence, calls, workload=workload, quick=4.0, full=60.0)
     if gate is not None:
