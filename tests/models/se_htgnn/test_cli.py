@@ -55,6 +55,11 @@ def test_train_eval_predict_explain(thrifty, files, tmp_path):
     assert thrifty("se-htgnn", "train", "--data", data, "--out", out, *SMALL).code == 2  # it is there
     ran = thrifty("se-htgnn", "eval", out, "--data", data, "--last", 3, "--json")
     assert {"snapshots", "mae", "rmse", "rmse_pooled"} == set(json.loads(ran.out))
+    assert "trained the model" not in ran.err
+    ran = thrifty("se-htgnn", "eval", out, "--data", data, "--last", 5)
+    assert "2 of these 5 snapshots trained the model, or decided when to stop" in ran.err
+    ran = thrifty("se-htgnn", "predict", out, "--data", data, "--pairs", data)
+    assert "--pairs: this model forecasts nodes" in ran.err
     ran = thrifty("se-htgnn", "predict", out, "--data", data)
     lines = ran.out.splitlines()
     assert lines[0] == "node,step_1"

@@ -110,6 +110,9 @@ def test_classes_are_learnt_and_kept(tmp_path):
         NodeClassifier("a", **SMALL).fit(one)
 
 
+BOUGHT = ("user", "buys", "item")
+
+
 def blocks(snapshots=12):
     """Users of one half buy items of one half, every day."""
     rng = np.random.default_rng(0)
@@ -257,12 +260,37 @@ def test_graphs_that_were_made_otherwise_are_refused():
     with pytest.raises(ValueError, match="fitted to the edge types .* got .*pushes"):
         model.predict(HeteroTemporalData(data.num_nodes, other, data.x, data.y))
     wide = data.x | {"b": torch.ones(40, 3, 2)}
-    with pytest.raises(ValueError, match="fitted to features"):
+    with pytest.raises(ValueError, match="fitted to 1 features of 'b', got 2"):
         model.predict(HeteroTemporalData(data.num_nodes, data.edges, wide, data.y))
     with pytest.warns(UserWarning, match="no edges of .*drives"):
         model.predict(HeteroTemporalData(data.num_nodes, {}, data.x, data.y))
     with pytest.raises(ValueError, match="targets: expected at least one snapshot"):
         model.predict(data, [])
+
+
+def test_nodes_known_by_their_place_keep_it():
+    data = blocks()
+    named = HeteroTemporalData(data.num_nodes, data.edges, ids={"user": list("abcdefghijklmnopqrst")})
+    model = LinkForecaster(BOUGHT, hidden_channels=4, window=3, epochs=1, validation=2, random_state=0).fit(named)
+    other = HeteroTemporalData(data.num_nodes, data.edges, ids={"user": list("bacdefghijklmnopqrst")})
+    with pytest.raises(ValueError, match="knows nodes of 'user' by their order"):
+        model.predict(other, torch.tensor([[0], [0]]))
+    more = HeteroTemporalData({"user": 21, "item": 16}, data.edges, ids={"user": list("abcdefghijklmnopqrstu")})
+    assert model.predict(more, torch.tensor([[20], [0]])).shape == (1,)
+    for pairs in (torch.ones(3, 2), torch.tensor([[-1], [0]]), torch.tensor([[0], [99]])):
+        with pytest.raises(ValueError, match="pairs: expected"):
+            model.predict(named, pairs)
+    with pytest.raises(ValueError, match="target: expected an edge type among"):
+        LinkForecaster(list(BOUGHT), **SMALL).fit(data)
+
+
+def test_a_model_knows_what_its_fit_was_decided_by(tmp_path):
+    data = wave()
+    model = NodeRegressor("a", **(SMALL | {"epochs": 1})).fit(data, temporal_split(data, 3, 4, 6))
+    model.save_pretrained(tmp_path / "m")
+    again = load_forecaster(tmp_path / "m", device="cpu")
+    assert again.graph_.seen(data, range(30, 40)) == 4
+    assert again.graph_.seen(data, range(34, 40)) == 0
 
 
 def test_labels_that_are_missing_are_told_by_the_part_that_lacks_them():

@@ -83,6 +83,10 @@ def test_prompts_and_encoders(tmp_path):
     assert asked == [list(prompts.values())]
     assert found["county"].shape == (3,)
     assert build_type_embeddings(prompts, found)["state"].tolist() == [1, 1, 1]
+    for odd in (torch.ones(2, 3, dtype=torch.bfloat16), torch.ones(2, 3, requires_grad=True)):
+        held = build_type_embeddings(prompts, lambda texts, odd=odd: odd)
+        assert held["state"].dtype == torch.float32
+        assert not held["state"].requires_grad
     with pytest.raises(ValueError, match="got none for county"):
         build_type_embeddings(prompts, {"state": torch.ones(2)})
     with pytest.raises(ValueError, match="expected 2 vectors, got 1"):
@@ -148,6 +152,21 @@ def test_types_that_nothing_leads_to_pass_through():
     assert net(lone.windows([4], 3))["a"].shape == (1, 5, 1, 1)
 
 
+def test_a_type_may_be_absent_from_a_whole_window_or_have_no_node():
+    data = graph()
+    net = model(data)
+    alone = {("a", "near", "a"): data.edges["a", "near", "a"]}
+    bare = HeteroTemporalData({"a": 5}, alone, {"a": data.x["a"]})
+    none = HeteroTemporalData({"a": 5, "b": 0}, alone, {"a": data.x["a"], "b": torch.empty(8, 0, 2)})
+    for norm in (None, "node", "graph"):
+        net = model(data, norm=norm)
+        for some in (bare, none):
+            out = net(some.windows([4, 5], 3))
+            assert out["b"].shape == (2, 0, 1, 1)
+            assert torch.isfinite(out["a"]).all()
+        assert torch.allclose(net(bare.windows([4], 3))["a"], net(none.windows([4], 3))["a"])
+
+
 def test_relations_of_one_name_are_kept_apart():
     metadata = (["a_x", "b__y"], [("a_x", "to_it", "a_x"), ("b__y", "to_it", "a_x"), ("a_x", "to_it", "b__y")])
     edges = {t: Edges(torch.tensor([[0], [1]]), torch.tensor([0])) for t in metadata[1]}
@@ -211,6 +230,8 @@ def test_types_without_features_get_a_table():
     net = SEHTGNN(data.metadata(), {"a": 3}, 4, window=3, num_nodes={"b": 4})
     net(bare.windows([4], 3))["a"].sum().backward()
     assert net.tables[0].grad is not None
+    more = HeteroTemporalData({"a": 5, "b": 6}, data.edges, {"a": data.x["a"]}, times=range(8))
+    assert torch.equal(net._project(more.windows([4], 3), "b")[0, 5], net.tables[0].mean(0))  # who is new
     with pytest.raises(ValueError, match="x of 'b': expected features, got none; give num_nodes"):
         SEHTGNN(data.metadata(), {"a": 3}, 4, window=3)(bare.windows([4], 3))
     with pytest.raises(ValueError, match="num_nodes: the model has 9 nodes of 'b', got 4"):

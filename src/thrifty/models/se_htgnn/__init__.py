@@ -1,6 +1,6 @@
 """SE-HTGNN: a graph neural network for typed entities over time, with a few hundred parameters."""
 
-from thrifty.models.se_htgnn.config import SEHTGNNConfig
+from thrifty.models.se_htgnn.config import PRESETS, SEHTGNNConfig
 from thrifty.models.se_htgnn.conv import SEHTGNNConv
 from thrifty.models.se_htgnn.database import from_database
 from thrifty.models.se_htgnn.encoders import TypePrompt, build_type_embeddings
@@ -16,6 +16,7 @@ from thrifty.models.se_htgnn.splits import Split, negative_edges, temporal_split
 from thrifty.models.se_htgnn.temporal import Edges, HeteroTemporalData, WindowBatch
 
 __all__ = [
+    "PRESETS",
     "SEHTGNN",
     "Edges",
     "EventTable",

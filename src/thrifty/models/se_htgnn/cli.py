@@ -10,7 +10,7 @@ import typer
 
 from thrifty._common.files import refuse_existing, write_whole
 from thrifty._common.options import Device, Force, Json, Seed
-from thrifty._common.runs import first_process, join
+from thrifty._common.runs import device_of, first_process, join
 
 if TYPE_CHECKING:
     from thrifty.models.se_htgnn.graph_file import GraphFile
@@ -46,6 +46,11 @@ def train(
     encoder: Annotated[
         str | None, typer.Option(help="Language prior: minilm, smollm2, hf:NAME, a folder or GGUF file. None: uniform.")
     ] = None,
+    aggr: Annotated[str, typer.Option(help="How neighbours are joined: mean, none, gcn or gat.")] = "mean",
+    prior: Annotated[
+        str | None, typer.Option(help="projected or similarity (with --encoder), uniform, zero or random.")
+    ] = None,
+    decoder: Annotated[str, typer.Option(help="Of links: dot or mlp.")] = "dot",
     norm: Annotated[str | None, typer.Option(help="node or graph; else a residual.")] = None,
     dropout: Annotated[float, typer.Option(help="Of input features.")] = 0.0,
     nonnegative: Annotated[bool, typer.Option("--nonnegative", help="Forecasts below 0 become 0.")] = False,
@@ -92,7 +97,8 @@ def train(
     )
     model = kind(
         graph.target, hidden_channels=hidden, num_layers=layers, window=window, horizon=horizon, heads=heads,
-        attention=attention, norm=norm, dropout=dropout, type_embeddings=_vectors(graph, encoder, out), log1p=log1p,
+        attention=attention, aggr=aggr, prior=prior, decoder=decoder, norm=norm, dropout=dropout,
+        type_embeddings=_vectors(graph, encoder, out), log1p=log1p,
         nonnegative=nonnegative, epochs=epochs, lr=lr, weight_decay=weight_decay, batch_size=batch, patience=patience,
         validation=validation, num_neighbors=neighbors or None, device=place, random_state=seed,
     )  # fmt: skip
@@ -144,7 +150,7 @@ def _carried(encoder: str) -> str:
 
 
 @app.command("eval")
-def evaluate(model: Model, data: Data, last: Last = 30, as_json: Json = False) -> None:
+def evaluate(model: Model, data: Data, last: Last = 30, device: Device = "auto", as_json: Json = False) -> None:
     """Score a trained model on the last snapshots, each forecast from what was before it.
 
     Example: `thrifty se-htgnn eval model --data graph.json --last 30`
@@ -152,9 +158,11 @@ def evaluate(model: Model, data: Data, last: Last = 30, as_json: Json = False) -
     from thrifty.models.se_htgnn import load_forecaster
     from thrifty.models.se_htgnn.graph_file import read_graph
 
-    found, graph = load_forecaster(model), read_graph(data)
+    found, graph = load_forecaster(model, device=device_of(device)), read_graph(data)
     total = len(graph.data) - found.horizon + 1
     first = max(found.window, total - last)
+    if seen := found.graph_.seen(graph.data, range(first, total)):
+        typer.echo(f"{seen} of these {total - first} snapshots trained the model, or decided when to stop", err=True)
     scores = found.evaluate(graph.data, range(first, total))
     result = {"snapshots": total - first, **scores}
     typer.echo(json.dumps(result) if as_json else ", ".join(f"{k} {v:.6g}" for k, v in result.items()))
@@ -168,6 +176,7 @@ def predict(
     pairs: Annotated[
         Path | None, typer.Option(help="Of a link forecaster: CSV file with the columns source and destination.")
     ] = None,
+    device: Device = "auto",
     force: Force = False,
 ) -> None:
     """Forecast the snapshot after the last.
@@ -178,7 +187,9 @@ def predict(
     from thrifty.models.se_htgnn.graph_file import read_graph
 
     refuse_existing(out, force)
-    found, graph = load_forecaster(model), read_graph(data)
+    found, graph = load_forecaster(model, device=device_of(device)), read_graph(data)
+    if pairs is not None and not isinstance(found, LinkForecaster):
+        raise ValueError("--pairs: this model forecasts nodes, not links; leave it out")
     rows = _links(found, graph, pairs) if isinstance(found, LinkForecaster) else _nodes(found, graph)
     typer.echo(f"forecast of what follows {graph.data.times[-1]}", err=True)
     text = "".join(",".join(map(_cell, row)) + "\n" for row in rows)
@@ -241,10 +252,11 @@ def explain(
     data: Data,
     last: Last = 30,
     plot: Annotated[Path | None, typer.Option(help="Where to draw attention over time (.png, .pdf, .svg).")] = None,
+    device: Device = "auto",
     as_json: Json = False,
     force: Force = False,
 ) -> None:
-    """Show how much each relation counts at each step of a window, on average over the last snapshots' forecasts.
+    """Show how much each relation counts at each step of a window, oldest first: the mean over the last forecasts.
 
     Example: `thrifty se-htgnn explain model --data graph.json --plot attention.svg`
     """
@@ -253,7 +265,7 @@ def explain(
     from thrifty.models.se_htgnn.report import attention_rows, plot_attention
 
     refuse_existing(plot, force)
-    found, graph = load_forecaster(model), read_graph(data)
+    found, graph = load_forecaster(model, device=device_of(device)), read_graph(data)
     first = max(found.window, len(graph.data) + 1 - last)
     attention = found.attention_weights(graph.data, range(first, len(graph.data) + 1))
     rows = attention_rows(attention)
@@ -265,4 +277,5 @@ def explain(
     for row in rows:
         a, name, b = row["relation"]
         weights = " ".join(f"{w:.2f}" for w in row["weights"])
-        typer.echo(f"layer {row['layer'] + 1}, {a} {name} {b}: {weights}")
+        head = f", head {row['head'] + 1}" if found.heads > 1 else ""
+        typer.echo(f"layer {row['layer'] + 1}{head}, {a} {name} {b}: {weights}")

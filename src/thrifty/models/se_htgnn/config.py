@@ -15,7 +15,8 @@ SCHEMA, VERSION = "thrifty.se_htgnn", 1
 
 Norm = Literal["node", "graph"]
 
-#: Settings of the published runs: COVID-19 by the authors' script, the others by the second implementation's best.
+#: Arguments of :class:`SEHTGNN` in published runs: COVID-19 by the authors' script, the others by the best
+#: of the second implementation.
 PRESETS: dict[str, dict[str, Any]] = {
     "covid": {"hidden_channels": 8, "num_layers": 1, "window": 7, "dropout": 0.0, "norm": None},
     "covid-openhgnn": {"hidden_channels": 32, "num_layers": 1, "window": 7},

@@ -1,8 +1,10 @@
 """Relational databases with time columns, as RelBench has them, read as a temporal graph.
 
-A table without a time column is a set of entities; its numeric columns are static features. A table with one is a table
-of events: its foreign keys name the entities that took part, every pair of them is a relation, and its numeric columns
-are measured. Layout: Robinson et al., "RelBench: A Benchmark for Deep Learning on Relational Databases", NeurIPS 2024.
+A table without foreign keys is a set of entities; its numeric columns are static features, which an entity has from its
+first event on (its time column, where there is one, is such an event). A table with foreign keys and a time column is a
+table of events: its keys name the entities that took part, and where other tables refer to its rows, those are entities
+too; every pair is a relation, and its numeric columns are measured. Layout: Robinson et al., "RelBench: A Benchmark for
+Deep Learning on Relational Databases", NeurIPS 2024.
 """
 
 from __future__ import annotations
@@ -54,20 +56,29 @@ def from_database(
     """
     tables: Mapping[str, Any] = getattr(database, "table_dict", database)
     events, names, features = [], [], {}
+    referred = {to for table in tables.values() for to in table.fkey_col_to_pkey_table.values()}
     for name, table in tables.items():
-        keys = dict(table.fkey_col_to_pkey_table)
-        if table.time_col is None or not keys:
-            if table.pkey_col is not None:
-                features[name] = table.df.set_index(table.pkey_col).select_dtypes("number")
+        frame, when, keys = table.df, table.time_col, dict(table.fkey_col_to_pkey_table)
+        if when is not None:
+            frame = frame.dropna(subset=[when])
+            frame = frame if until is None else frame[frame[when] <= until]
+        measured = [c for c in frame.select_dtypes("number").columns if c not in {when, table.pkey_col, *keys}]
+        if table.pkey_col is not None and name in referred:
+            if keys and when is not None:
+                keys[table.pkey_col] = name
+            else:
+                features[name] = frame.set_index(table.pkey_col)[measured]
+        if when is None or not len(frame):
             continue
-        frame = table.df.dropna(subset=[table.time_col])
-        frame = frame if until is None else frame[frame[table.time_col] <= until]
-        left_out = {table.time_col, table.pkey_col, *keys}
-        values = [column for column in frame.select_dtypes("number").columns if column not in left_out]
+        if not keys:
+            if name in features:  # when an entity came to be
+                events.append(EventTable(frame, when, {table.pkey_col: name}))
+                names.append(name)
+            continue
         relations = [(a, name if len(keys) == 2 else f"{name}_{a}_{b}", b) for a, b in combinations(keys, 2)]
-        events.append(EventTable(frame, table.time_col, keys, relations, values))
+        events.append(EventTable(frame, when, keys, relations, measured))
         names.append(name)
-    if not events:
+    if not any(table.time_col is not None and table.fkey_col_to_pkey_table for table in tables.values()):
         raise ValueError(
             f"database: expected a table with a time column and foreign keys, got none in {', '.join(tables)}"
         )
@@ -76,4 +87,6 @@ def from_database(
         if forecast[0] not in names:
             raise ValueError(f"forecast: expected a table of events among {', '.join(names)}, got {forecast[0]!r}")
         target = Forecast(names.index(forecast[0]), forecast[1], forecast[2])
-    return from_events(events, freq, forecast=target, features=features)
+    known = {name for table in events for name in table.entities.values()}
+    static = {name: frame for name, frame in features.items() if name in known}
+    return from_events(events, freq, forecast=target, features=static)

@@ -165,7 +165,11 @@ def from_events(
         for table in tables
     ]
     for name, frame in (features or {}).items():
-        codes_of(pd, frame.index, built.ids.setdefault(name, {}))
+        if name not in built.ids:
+            raise ValueError(f"features: expected a node type among {', '.join(built.ids)}, got {name!r}")
+        if not frame.index.is_unique:
+            raise ValueError(f"features: expected one row an entity of {name!r}, got several of some")
+        codes_of(pd, frame.index, built.ids[name])
     for table, snapshot, held in zip(tables, numbers, codes, strict=True):
         _read(pd, table, snapshot, held, len(periods), built)
     born = _born(tables, numbers, codes, built, len(periods))
@@ -270,9 +274,11 @@ def _target(pd: Any, forecast: Forecast, table: EventTable, snapshot: np.ndarray
 
 
 def _joined(parts: Sequence[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray | None]]) -> Edges:
-    index = torch.from_numpy(np.stack([np.concatenate([p[0] for p in parts]), np.concatenate([p[1] for p in parts])]))
-    snapshot = torch.from_numpy(np.concatenate([p[2] for p in parts]))
-    if all(p[3] is None for p in parts):
+    """Join what several tables, or columns, say of one relation: a pair counts once a period, weights add up."""
+    held = np.stack([np.concatenate([part[k] for part in parts]) for k in (2, 0, 1)])
+    held, place = np.unique(held, axis=1, return_inverse=True)
+    index, snapshot = torch.from_numpy(held[1:].copy()), torch.from_numpy(held[0].copy())
+    if all(part[3] is None for part in parts):
         return Edges(index, snapshot)
-    weights = [np.ones(len(p[0]), np.float32) if p[3] is None else p[3] for p in parts]
-    return Edges(index, snapshot, torch.from_numpy(np.concatenate(weights)))
+    weights = np.concatenate([np.ones(len(p[0]), np.float32) if p[3] is None else p[3] for p in parts])
+    return Edges(index, snapshot, torch.from_numpy(np.bincount(place.ravel(), weights).astype(np.float32)))

@@ -142,7 +142,7 @@ def fit(
         if validate is None or epoch == 0 or score < fitted.best_score:
             fitted.best_epoch = epoch
             best = copy.deepcopy(objective.state_dict())
-        if checkpoint is not None and first_process():
+        if checkpoint is not None:
             _save(checkpoint, run or {}, objective, optimizer, fitted, best)
         if progress is not None:
             progress(epoch + 1, recipe.epochs, loss, score)
@@ -209,9 +209,15 @@ def batches(data: HeteroTemporalData, window: int, device: Any = "cpu") -> Loade
 
 def _save(path: Path, run: Mapping[str, str], objective: nn.Module, optimizer: torch.optim.Optimizer, fitted: Fitted,
           best: dict[str, Tensor]) -> None:  # fmt: skip
+    rng = [torch.get_rng_state()]
+    if dist.is_initialized():  # every process draws its own dropout
+        rng = [torch.empty_like(rng[0]) for _ in range(dist.get_world_size())]
+        dist.all_gather_object(rng, torch.get_rng_state())
+    if not first_process():
+        return
     record = {
         "run": dict(run), "fitted": asdict(fitted), "model": objective.state_dict(), "best": best,
-        "optimizer": optimizer.state_dict(), "rng": torch.get_rng_state(),
+        "optimizer": optimizer.state_dict(), "rng": rng,
     }  # fmt: skip
     write_whole(path, lambda file: torch.save(record, file), force=True)
 
@@ -227,7 +233,7 @@ def _resume(
     try:
         found = torch.load(path, weights_only=True, map_location=next(objective.parameters()).device)
         before: dict[str, str] = found["run"]
-        held, best, rng, epochs = found["model"], found["best"], found["rng"].cpu(), found["fitted"]
+        held, best, rng, epochs = found["model"], found["best"], found["rng"], found["fitted"]
     except (EOFError, OSError, RuntimeError, pickle.UnpicklingError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"checkpoint: {path} is damaged, or none ({error}); remove it to start anew") from None
     for name, now in run.items():
@@ -238,6 +244,7 @@ def _resume(
             )
     objective.load_state_dict(held)
     optimizer.load_state_dict(found["optimizer"])
-    torch.set_rng_state(rng)  # dropout goes on as it would have
+    rank = dist.get_rank() if dist.is_initialized() else 0
+    torch.set_rng_state(rng[rank % len(rng)].cpu())  # dropout goes on as it would have
     fitted.losses, fitted.scores, fitted.best_epoch = epochs["losses"], epochs["scores"], epochs["best_epoch"]
     return best  # type: ignore[no-any-return]

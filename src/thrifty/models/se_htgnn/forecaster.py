@@ -139,7 +139,9 @@ class Forecaster(BaseEstimator):  # type: ignore[misc]
             data, self.window, whole("validation", self.validation, least=0), 0, self.horizon
         )
         self._begin(data, chosen)
-        self.graph_ = GraphRecord.of(data)
+        self.graph_ = GraphRecord.of(
+            data, max(int(part.max()) for part in (chosen.train, chosen.validation) if len(part))
+        )
         self.features_ = FeatureScaling.of(data, int(chosen.train.max())) if self.scale_features else FeatureScaling()
         known = self.features_(data)
         with torch.random.fork_rng(devices=[]):
@@ -194,11 +196,12 @@ class Forecaster(BaseEstimator):  # type: ignore[misc]
         self.model_.save_pretrained(folder, force=force)
 
     @classmethod
-    def from_pretrained(cls, folder: str | Path) -> Self:
+    def from_pretrained(cls, folder: str | Path, *, device: str = "cpu") -> Self:
         """Load a fitted estimator of this kind; :func:`load_forecaster` loads any.
 
         Args:
             folder: Where.
+            device: Where it is to forecast.
 
         Raises:
             ValueError: The folder holds another estimator.
@@ -210,14 +213,12 @@ class Forecaster(BaseEstimator):  # type: ignore[misc]
         parameters = record["parameters"]
         if isinstance(parameters["target"], list):
             parameters["target"] = tuple(parameters["target"])
-        made = cls(**parameters)
+        made = cls(**parameters, device=device)
         made.model_ = SEHTGNN.from_pretrained(folder)
-        made.graph_, made.features_ = (
-            GraphRecord.from_json(record["graph"]),
-            FeatureScaling.from_json(record["features"]),
-        )
+        made.graph_ = GraphRecord.from_json(record["graph"])
+        made.features_ = FeatureScaling.from_json(record["features"])
         made._restore(record["state"], Path(folder))
-        made.objective_.eval()
+        made.objective_.to(device).eval()
         return made
 
     def _known(self, data: HeteroTemporalData) -> HeteroTemporalData:
@@ -228,7 +229,7 @@ class Forecaster(BaseEstimator):  # type: ignore[misc]
 
     def _parameters(self) -> dict[str, Any]:
         held: dict[str, Any] = self.get_params()
-        held["target"] = list(self.target) if isinstance(self.target, tuple) else self.target
+        held["target"] = self.target if isinstance(self.target, str) else list(self.target)
         held["num_neighbors"] = None if self.num_neighbors is None else list(self.num_neighbors)
         return held
 
@@ -252,7 +253,8 @@ class Forecaster(BaseEstimator):  # type: ignore[misc]
     def _loader(self, data: HeteroTemporalData, seed: int) -> Loader:
         if self.num_neighbors is None:
             return batches(data, self.window, self.device)
-        sampler = NeighborSampler(data, self._seed_type(), self.window, list(self.num_neighbors), seed=seed)
+        sampler = NeighborSampler(data, self._seed_type(), self.window, list(self.num_neighbors), seed=seed,
+                                  horizon=self.horizon)  # fmt: skip
         return lambda targets: cast(Sequence[WindowBatch], _Pieces(sampler, targets, self.device))
 
     def _targets(self, data: HeteroTemporalData, targets: Sequence[int] | None) -> list[int]:
@@ -278,14 +280,17 @@ class Forecaster(BaseEstimator):  # type: ignore[misc]
             compute: Gives (window, node, horizon, out) of a batch.
         """
         self.objective_.eval()
+        sampler = None
+        if self.num_neighbors is not None:
+            sampler = NeighborSampler(data, name, self.window, list(self.num_neighbors))
         found = []
         for begin in range(0, len(targets), AT_ONCE):
             some = list(targets[begin : begin + AT_ONCE])
-            if self.num_neighbors is None:
+            if sampler is None:
                 found.append(compute(data.windows(some, self.window, self.device)).cpu())
                 continue
             out = torch.empty(0)
-            for piece in NeighborSampler(data, name, self.window, list(self.num_neighbors))(some, epoch=None):
+            for piece in sampler(some, epoch=None):
                 local = compute(piece.to(self.device)).cpu()
                 assert piece.nodes is not None
                 assert piece.seeds is not None

@@ -50,10 +50,18 @@ class LinkForecaster(Forecaster):
             data: The graph.
             pairs: Source and destination of each.
             target: In which snapshot; the one after the last, if ``None``.
+
+        Raises:
+            ValueError: Pairs have another shape, or name nodes that there are none of.
         """
-        known = self._known(data)
+        known, chosen = self._known(data), torch.as_tensor(pairs)
         (when,) = self._targets(data, None if target is None else [target])
-        found: NDArray[np.float32] = torch.sigmoid(self._scores(known, [torch.as_tensor(pairs)], when)[0]).numpy()
+        if chosen.ndim != 2 or len(chosen) != 2:
+            raise ValueError(f"pairs: expected sources and destinations, (2, pairs), got {tuple(chosen.shape)}")
+        for end, name in ((0, self.target[0]), (1, self.target[2])):
+            if chosen.numel() and not 0 <= int(chosen[end].min()) <= int(chosen[end].max()) < data.num_nodes[name]:
+                raise ValueError(f"pairs: expected {name!r} from 0 to below {data.num_nodes[name]}, got another")
+        found: NDArray[np.float32] = torch.sigmoid(self._scores(known, [chosen], when)[0]).numpy()
         return found
 
     def evaluate(self, data: HeteroTemporalData, targets: Sequence[int], *, random_state: int = 0) -> dict[str, float]:
@@ -91,7 +99,7 @@ class LinkForecaster(Forecaster):
         return str(self.target[0])
 
     def _begin(self, data: HeteroTemporalData, split: Split) -> None:
-        if self.target not in data.edges:
+        if not isinstance(self.target, tuple) or self.target not in data.edges:
             raise ValueError(f"target: expected an edge type among {list(data.edges)}, got {self.target!r}")
         if self.horizon != 1:
             raise ValueError(f"horizon: links are forecast one step ahead, got {self.horizon}")

@@ -16,11 +16,12 @@ ESTIMATORS: dict[str, type[NodeRegressor] | type[NodeClassifier] | type[LinkFore
 }
 
 
-def load_forecaster(folder: str | Path) -> NodeRegressor | NodeClassifier | LinkForecaster:
+def load_forecaster(folder: str | Path, *, device: str = "cpu") -> NodeRegressor | NodeClassifier | LinkForecaster:
     """Return the fitted estimator, of whatever kind, that a folder holds.
 
     Args:
         folder: What ``save_pretrained`` wrote.
+        device: Where it is to forecast.
 
     Raises:
         ValueError: It holds none.
@@ -42,4 +43,4 @@ def load_forecaster(folder: str | Path) -> NodeRegressor | NodeClassifier | Link
     kind = read_record(folder)["estimator"]
     if kind not in ESTIMATORS:
         raise ValueError(f"folder: expected one of {', '.join(ESTIMATORS)} in {folder}, got {kind!r}")
-    return ESTIMATORS[kind].from_pretrained(folder)
+    return ESTIMATORS[kind].from_pretrained(folder, device=device)

@@ -54,7 +54,8 @@ class SEHTGNN(nn.Module):
         prior: Initial attention: a mode of :class:`TypePrior`, or a number for every edge type; ``None``:
             ``"projected"`` if type embeddings are given, else ``"uniform"``.
         type_embeddings: A language model's vector for every node type; see :func:`build_type_embeddings`.
-        num_nodes: Nodes of each type *without* features, which gets a learnable table.
+        num_nodes: Nodes of each type *without* features, which gets a learnable table; nodes that a later graph has
+            more of get the table's mean.
         mask_absent: Let means over nodes leave out those without an edge or feature.
 
     Raises:
@@ -187,19 +188,25 @@ class SEHTGNN(nn.Module):
         group = conv.channels // conv.heads
         fused = sum(M[r][frames.index] * alpha[:, :, r, None, :].repeat_interleave(group, -1) for r in range(len(M)))
         share = frames.batch.share(name, frames.own().snap, conv.mask_absent, M.dtype)
-        y = conv.normalise(name, cast(Tensor, fused).flatten(0, 1), share).view(windows, steps, M.shape[2], -1)
+        y = conv.normalise(name, cast(Tensor, fused).flatten(0, 1), share).view(
+            windows, steps, M.shape[2], conv.channels
+        )
         return torch.einsum("btnd,ht->bnhd", y, W) + b[:, None]
 
     def _project(self, batch: WindowBatch, name: str) -> Tensor:
         config, x = self.config, batch.x(name)
         if config.num_nodes and name in config.num_nodes:
             table = self.tables[list(config.num_nodes).index(name)]
-            if len(table) != batch.data.num_nodes.get(name) and not batch.sampled:
-                raise ValueError(
-                    f"num_nodes: the model has {len(table)} nodes of {name!r}, got {batch.data.num_nodes.get(name)}"
-                )
-            held: Tensor = table[batch.nodes[name]] if batch.nodes is not None else table
+            count = (batch.whole or batch.data).num_nodes.get(name, 0)
+            if len(table) > count:
+                raise ValueError(f"num_nodes: the model has {len(table)} nodes of {name!r}, got {count}")
+            held = torch.cat([table, table.mean(0, keepdim=True).expand(count - len(table), -1)])  # who is new
+            held = held[batch.nodes[name].to(held.device)] if batch.nodes is not None else held
             return held.expand(len(batch.unique), -1, -1)
+        if x is None and config.in_channels[name] > 0:  # nobody of this type is in any of the snapshots
+            x = self.temporal.weight.new_zeros(
+                len(batch.unique), batch.data.num_nodes.get(name, 0), config.in_channels[name]
+            )
         if x is None:
             raise ValueError(
                 f"x of {name!r}: expected features, got none; give num_nodes={{{name!r}: ...}} for a learnable table"
@@ -333,14 +340,14 @@ def _over_time(
     weights = weights.reshape(windows, steps, relations, heads, horizon)
     out = []
     for k in range(heads):
-        part = split[:, :, :, k].reshape(relations * count, -1)
+        part = split[:, :, :, k].reshape(relations * count, nodes * (d // heads))
         w = weights[:, :, :, k].permute(0, 3, 2, 1)  # window horizon relation time
         if frames.shared:
             where = frames.index[:, None, None, :].expand_as(w)
             spread = w.new_zeros(*w.shape[:3], count).scatter_add(3, where, w)
-            out.append((spread.reshape(windows * horizon, -1) @ part).view(windows, horizon, nodes, -1))
+            out.append((spread.reshape(windows * horizon, -1) @ part).view(windows, horizon, nodes, d // heads))
         else:
-            held = part.view(relations, windows, steps, -1)
+            held = part.view(relations, windows, steps, nodes * (d // heads))
             found = sum(torch.bmm(w[:, :, r], held[r]) for r in range(relations))
-            out.append(cast(Tensor, found).view(windows, horizon, nodes, -1))
+            out.append(cast(Tensor, found).view(windows, horizon, nodes, d // heads))
     return torch.cat(out, -1).transpose(1, 2)

@@ -1,23 +1,48 @@
 """Windows of a part of the graph: seeds, and the neighbours that they reach in the window, some of them drawn.
 
-For graphs that do not fit. PyTorch Geometric's ``NeighborLoader`` draws from one static graph and needs a compiled
-package; here neighbours are drawn from the union of a window's snapshots, of every relation alike, and the edges of
-each snapshot among the drawn nodes are kept. Means over nodes, on which the attention rests, are then estimates; the
-layers keep a running mean of them for prediction (``SEHTGNNConv``).
+For graphs whose activations do not fit; the graph itself stays in memory. PyTorch Geometric's ``NeighborLoader`` draws
+from one static graph and needs a compiled package; here neighbours are drawn from the union of a window's snapshots, of
+every relation alike, and the edges of each snapshot among the drawn nodes are kept. Means over nodes, on which the
+attention rests, are then estimates; the layers keep their mean over an epoch for prediction (``SEHTGNNConv``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from numpy.typing import NDArray
-from torch import Tensor
 
 from thrifty._common.checks import whole
-from thrifty.models.se_htgnn.temporal import Edges, HeteroTemporalData, WindowBatch
+from thrifty.models.se_htgnn.temporal import Edges, HeteroTemporalData, Triple, WindowBatch
+
+
+@dataclass(frozen=True)
+class _Incoming:
+    """A relation's edges by destination, so that those of a few nodes are found without looking at the rest."""
+
+    ptr: Int[np.ndarray, " node+1"]
+    source: Int[np.ndarray, " edge"]
+    snapshot: Int[np.ndarray, " edge"]
+    weight: Float[np.ndarray, " edge"] | None
+
+    @classmethod
+    def of(cls, held: Edges, nodes: int) -> _Incoming:
+        source, target = held.index.numpy()
+        order = np.argsort(target, kind="stable")
+        ptr = np.concatenate([[0], np.cumsum(np.bincount(target, minlength=nodes))])
+        weight = None if held.weight is None else held.weight.numpy()[order]
+        return cls(ptr, source[order], held.snapshot.numpy()[order], weight)
+
+    def into(self, nodes: Int[np.ndarray, " n"], first: int, last: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the edges into some nodes in the snapshots from ``first`` to before ``last``: numbers, and ends."""
+        counts = self.ptr[nodes + 1] - self.ptr[nodes]
+        edges = np.repeat(self.ptr[nodes] - np.cumsum(counts) + counts, counts) + np.arange(counts.sum())
+        inside = (self.snapshot[edges] >= first) & (self.snapshot[edges] < last)
+        return edges[inside], np.repeat(nodes, counts)[inside]
 
 
 class NeighborSampler:
@@ -30,6 +55,7 @@ class NeighborSampler:
         num_neighbors: In-neighbours to draw for each relation, one number a layer.
         batch_size: Seeds a piece.
         seed: Of what is drawn.
+        horizon: Steps whose labels a piece has.
 
     Raises:
         ValueError: A number is not above 0, or the type unknown.
@@ -52,12 +78,14 @@ class NeighborSampler:
         num_neighbors: list[int],
         batch_size: int = 512,
         seed: int = 0,
+        horizon: int = 1,
     ) -> None:
         if target_type not in data.num_nodes:
             raise ValueError(f"target_type: expected one of {', '.join(data.num_nodes)}, got {target_type!r}")
         self.data, self.target_type, self.window, self.seed = data, target_type, whole("window", window), seed
         self.num_neighbors = [whole("num_neighbors", n) for n in num_neighbors]
-        self.batch_size = whole("batch_size", batch_size)
+        self.batch_size, self.horizon = whole("batch_size", batch_size), whole("horizon", horizon)
+        self._incoming = {t: _Incoming.of(held, data.num_nodes[t[2]]) for t, held in data.edges.items()}
 
     def __call__(self, targets: NDArray[np.int64] | list[int], epoch: int | None = 0) -> Iterator[WindowBatch]:
         """Yield the pieces of some windows.
@@ -81,61 +109,54 @@ class NeighborSampler:
             targets: Target snapshots.
             rng: Draws neighbours.
         """
-        data, first = self.data, int(np.min(targets)) - self.window
-        last = int(np.max(targets))
-        kept = {name: np.empty(0, np.int64) for name in data.num_nodes}
+        first, last = int(np.min(targets)) - self.window, int(np.max(targets))
+        kept = {name: np.empty(0, np.int64) for name in self.data.num_nodes}
         kept[self.target_type] = np.asarray(seeds)
         frontier = dict(kept)
         for number in self.num_neighbors:
-            reached: dict[str, list[NDArray[np.int64]]] = {name: [] for name in kept}
-            for triple in data.edges:
-                if len(frontier[triple[2]]):
-                    reached[triple[0]].append(self._draw(triple, frontier[triple[2]], number, first, last, rng))
-            frontier = {
-                name: np.setdiff1d(np.concatenate([[], *parts]).astype(np.int64), kept[name])
-                for name, parts in reached.items()
-            }
+            reached: dict[str, list[NDArray[np.int64]]] = {name: [np.empty(0, np.int64)] for name in kept}
+            for triple in self.data.edges:
+                reached[triple[0]].append(self._draw(triple, frontier[triple[2]], number, first, last, rng))
+            frontier = {name: np.setdiff1d(np.concatenate(parts), kept[name]) for name, parts in reached.items()}
             kept = {name: np.union1d(kept[name], frontier[name]) for name in kept}
-        return self._cut(
-            {name: torch.from_numpy(nodes) for name, nodes in kept.items()},
-            torch.from_numpy(np.asarray(seeds)),
-            targets,
-        )
+        return self._cut(kept, np.asarray(seeds), targets, first, last)
 
-    def _draw(self, triple: tuple[str, str, str], nodes: NDArray[np.int64], number: int, first: int, last: int,
+    def _draw(self, triple: Triple, nodes: NDArray[np.int64], number: int, first: int, last: int,
               rng: np.random.Generator) -> NDArray[np.int64]:  # fmt: skip
         """Draw at most ``number`` different in-neighbours of each node."""
-        held = self.data.edges[triple]
-        inside = ((held.snapshot >= first) & (held.snapshot < last)).numpy()
-        source, target = held.index[:, inside].numpy()
-        wanted = np.isin(target, nodes)
-        pairs = np.unique(np.stack([target[wanted], source[wanted]]), axis=1)
-        order = np.lexsort([rng.random(pairs.shape[1]), pairs[0]])
-        target, source = pairs[:, order]
-        begin = np.r_[0, np.flatnonzero(np.diff(target)) + 1] if len(target) else np.empty(0, np.int64)
-        rank = np.arange(len(target)) - np.repeat(begin, np.diff(np.r_[begin, len(target)]))
+        incoming = self._incoming[triple]
+        edges, target = incoming.into(nodes, first, last)
+        target, source = np.unique(np.stack([target, incoming.source[edges]]), axis=1)
+        order = np.lexsort([rng.random(len(target)), target])
+        target, source = target[order], source[order]
+        begin = np.flatnonzero(np.diff(target, prepend=-1))
+        rank = np.arange(len(target)) - np.repeat(begin, np.diff(np.append(begin, len(target))))
         return np.unique(source[rank < number])
 
-    def _cut(self, kept: dict[str, Tensor], seeds: Tensor, targets: NDArray[np.int64] | list[int]) -> WindowBatch:
-        data = self.data
-        place = {name: torch.full((count,), -1) for name, count in data.num_nodes.items()}
-        for name, nodes in kept.items():
-            place[name][nodes] = torch.arange(len(nodes))
+    def _cut(self, kept: dict[str, NDArray[np.int64]], seeds: NDArray[np.int64], targets: NDArray[np.int64] | list[int],
+             first: int, last: int) -> WindowBatch:  # fmt: skip
+        """Return the windows of the kept nodes, in a graph of the windows' own snapshots."""
+        data, stop = self.data, min(len(self.data), last + self.horizon)
         edges = {}
-        for triple, held in data.edges.items():
-            index = torch.stack([place[triple[0]][held.index[0]], place[triple[2]][held.index[1]]])
-            both = (index >= 0).all(0)
+        for triple, incoming in self._incoming.items():
+            number, target = incoming.into(kept[triple[2]], first, last)
+            source = incoming.source[number]
+            inside = np.isin(source, kept[triple[0]])
+            number = number[inside]
+            ends = [np.searchsorted(kept[triple[k]], end[inside]) for k, end in ((0, source), (2, target))]
+            weight = None if incoming.weight is None else torch.from_numpy(incoming.weight[number])
             edges[triple] = Edges(
-                index[:, both], held.snapshot[both], None if held.weight is None else held.weight[both]
+                torch.from_numpy(np.stack(ends)), torch.from_numpy(incoming.snapshot[number] - first), weight
             )
-        y = {name: values[:, kept[name]] for name, values in data.y.items()}
+        nodes = {name: torch.from_numpy(some) for name, some in kept.items()}
+        y = {name: values[first:stop][:, nodes[name]] for name, values in data.y.items()}
         if self.target_type in y:
-            hidden = torch.ones(len(kept[self.target_type]), dtype=torch.bool)
-            hidden[place[self.target_type][seeds]] = False
-            y[self.target_type] = y[self.target_type].clone()
-            y[self.target_type][:, hidden] = float("nan")
-        x = {name: values[:, kept[name]] for name, values in data.x.items()}
-        part = HeteroTemporalData({name: len(nodes) for name, nodes in kept.items()}, edges, x, y, data.times)
-        batch = part.windows(targets, self.window)
-        batch.sampled, batch.nodes, batch.whole, batch.seeds = True, kept, data, seeds
-        return batch
+            y[self.target_type][:, torch.from_numpy(~np.isin(kept[self.target_type], seeds))] = float("nan")
+        part = HeteroTemporalData(
+            {name: len(some) for name, some in kept.items()}, edges,
+            {name: values[first:stop][:, nodes[name]] for name, values in data.x.items()}, y, data.times[first:stop],
+        )  # fmt: skip
+        part.present = {name: there[first:stop][:, nodes[name]] for name, there in data.present.items()}
+        batch = part.windows(np.asarray(targets) - first, self.window)
+        return replace(batch, targets=batch.targets + first, begin=first, sampled=True, nodes=nodes, whole=data,
+                       seeds=torch.from_numpy(seeds))  # fmt: skip

@@ -23,6 +23,9 @@ def join(snapshots: Sequence[HeteroData], times: Sequence[Hashable]) -> dict[str
     """
     from thrifty.models.se_htgnn.temporal import Edges
 
+    for snapshot in snapshots:
+        if not hasattr(snapshot, "node_types"):
+            raise TypeError(f"snapshots: expected HeteroData, got {type(snapshot).__name__}")
     if not snapshots:
         raise ValueError("snapshots: expected at least one HeteroData, got none")
     times = list(times) or list(range(len(snapshots)))
@@ -63,6 +66,8 @@ def _places(
             if store is not None and not is_named and _count(store):
                 raise ValueError(f"snapshots: {name!r} has n_id in some snapshots and not in {time!r}")
             labels = [] if store is None or not is_named else _listed(store["n_id"])
+            if len(set(labels)) < len(labels):
+                raise ValueError(f"snapshots: n_id of {name!r} names a node twice in {time!r}")
             found.append(torch.tensor([code.setdefault(label, len(code)) for label in labels], dtype=torch.long))
         return found, list(code)
     counts = {index: _count(store) for index, store in enumerate(stores) if store is not None}
@@ -141,6 +146,8 @@ def _edges(triple: Triple, snapshots: Sequence[HeteroData], places: dict[str, li
         pieces.append(torch.stack(ends))
         snapshot.append(torch.full((pieces[-1].shape[1],), s))
         weight = store.get("edge_weight")
+        if weight is not None and weight.numel() == len(snapshot[-1]):
+            weight = weight.reshape(-1)
         if weight is None and (attr := store.get("edge_attr")) is not None and attr.numel() == len(snapshot[-1]):
             weight = attr.reshape(-1)
         weights.append(weight)

@@ -39,6 +39,10 @@ class Split:
     validation: Int[np.ndarray, " n"]
     test: Int[np.ndarray, " n"]
 
+    def __post_init__(self) -> None:
+        for name in ("train", "validation", "test"):
+            object.__setattr__(self, name, np.asarray(getattr(self, name), dtype=np.int64))
+
 
 def temporal_split(
     data: HeteroTemporalData | int, window: int, validation: int = 30, test: int = 30, horizon: int = 1

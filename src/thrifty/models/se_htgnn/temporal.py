@@ -105,6 +105,13 @@ class HeteroTemporalData:
                     f"x of {name!r}: expected finite features, got {values[s, node].tolist()} at node {node} of "
                     f"snapshot {self.times[s]!r}; fill them, for example by 0 and a column that says so"
                 )
+            if self.x[name].ndim != 3:
+                raise ValueError(f"x of {name!r}: expected (snapshots, nodes, features), got {tuple(values.shape)}")
+        for name, values in self.y.items():
+            if values.ndim != 2:
+                raise ValueError(
+                    f"y of {name!r}: expected one number a node, (snapshots, nodes), got {tuple(values.shape)}"
+                )
         for triple, found in self.edges.items():
             self._check(triple, found)
 
@@ -118,11 +125,15 @@ class HeteroTemporalData:
             if bad.any():
                 k = int(bad.nonzero()[0])
                 raise ValueError(
-                    f"edges of {triple}: expected {name!r} below {self.num_nodes[name]}, got "
+                    f"edges of {triple}: expected {name!r} from 0 to below {self.num_nodes[name]}, got "
                     f"{int(found.index[end, k])} in snapshot {int(found.snapshot[k])}"
                 )
         if len(found.snapshot) and not 0 <= int(found.snapshot.min()) <= int(found.snapshot.max()) < len(self.times):
             raise ValueError(f"edges of {triple}: expected snapshots below {len(self.times)}")
+        if found.weight is not None and found.weight.shape != found.snapshot.shape:
+            raise ValueError(
+                f"edges of {triple}: expected {len(found.snapshot)} weights, got {tuple(found.weight.shape)}"
+            )
         if found.weight is not None and not bool((torch.isfinite(found.weight) & (found.weight >= 0)).all()):
             raise ValueError(f"edges of {triple}: expected finite weights of at least 0")
 
@@ -264,6 +275,7 @@ class WindowBatch:
         nodes: Which nodes of the whole graph the sampled ones are, by type.
         whole: The graph that they are a sample of.
         seeds: The nodes that a sample was drawn around, as the whole graph counts them.
+        begin: The number of the graph's first snapshot, as targets are counted.
 
     Example:
         >>> edges = {("a", "to", "a"): Edges(torch.tensor([[0], [1]]), torch.tensor([0]))}
@@ -281,6 +293,7 @@ class WindowBatch:
     nodes: dict[str, Int[Tensor, " node"]] | None = None
     whole: HeteroTemporalData | None = None
     seeds: Int[Tensor, " seed"] | None = None
+    begin: int = 0
 
     def to(self, device: Any) -> WindowBatch:
         """Return the windows for a device."""
@@ -295,8 +308,8 @@ class WindowBatch:
         self, name: str, snap: Int[Tensor, " frame"], mask_absent: bool, dtype: torch.dtype
     ) -> Float[Tensor, "frame node"]:
         """Return each node's weight in the mean over a type's nodes: over all, or over those that are present."""
-        count = self.data.num_nodes[name]
-        if not mask_absent:
+        count = self.data.num_nodes.get(name, 0)
+        if not (mask_absent and count):
             return torch.full((len(snap), count), 1 / max(1, count), dtype=dtype, device=snap.device)
         there = self.data.present[name][snap.cpu()].to(snap.device, dtype)
         total = there.sum(1, keepdim=True)
@@ -305,6 +318,6 @@ class WindowBatch:
     def y(self, name: str, horizon: int = 1) -> Float[Tensor, "window node horizon"]:
         """Return what is to be predicted, NaN beyond the last snapshot."""
         held = self.data.y[name]
-        when = self.targets[:, None] + torch.arange(horizon)
+        when = self.targets[:, None] - self.begin + torch.arange(horizon)
         padded = torch.cat([held, held.new_full((horizon, held.shape[1]), np.nan)])
         return padded[when].transpose(1, 2).to(self.unique.device)

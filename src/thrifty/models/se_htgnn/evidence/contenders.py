@@ -64,7 +64,8 @@ def network(
 
 def train(
     name: str, data: HeteroTemporalData, target: str, split: Split, seed: int, *, epochs: int, lr: float | None = None,
-    layers: int = 1, window: int = WINDOW, patience: int = 25, log: bool = False, test: bool = True, **settings: Any,
+    layers: int = 1, window: int = WINDOW, batch: int = BATCH, patience: int = 25, log: bool = False, test: bool = True,
+    device: str = "cpu", **settings: Any,
 ) -> dict[str, float]:  # fmt: skip
     """Train on the first split, stop by the second; return errors on the second and the third, and what it cost.
 
@@ -78,19 +79,21 @@ def train(
         lr: Adam's rate; the tuned one, if ``None``.
         layers: Layers.
         window: Snapshots of a window.
+        batch: Windows a step.
         patience: Epochs without a better score.
         log: Learn log(1 + y).
         test: Look at the third split too.
+        device: Where to compute.
         settings: Of the model.
     """
     with threads(1), torch.random.fork_rng():
         torch.manual_seed(seed)
-        model = network(name, data, layers, window, **settings)
+        model = network(name, data, layers, window, **settings).to(device)
         scaling = Scaling.of(data.y[target][split.train], log)
-        recipe = Recipe(epochs, RATES[name] if lr is None else lr, DECAY, BATCH, patience, seed=seed)
+        recipe = Recipe(epochs, RATES[name] if lr is None else lr, DECAY, batch, patience, seed=seed)
         began = time.perf_counter()
         fitted = fit(
-            RegressionObjective(model, target, scaling), batches(data, window), split.train,
+            RegressionObjective(model, target, scaling), batches(data, window, device), split.train,
             lambda: scores(model, data, target, split.validation, scaling, window)["mae"], recipe,
         )  # fmt: skip
         seconds = (time.perf_counter() - began) / len(fitted.scores)
@@ -112,5 +115,6 @@ def forecasts(
 ) -> NDArray[np.float64]:
     """Return forecasts of one step, (snapshot, node)."""
     model.eval()
-    out: Tensor = model(data.windows(targets, window), target)[target][:, :, 0, 0]
-    return scaling.invert(out.double().numpy())
+    device = next(model.parameters()).device
+    out: Tensor = model(data.windows(targets, window, device), target)[target][:, :, 0, 0]
+    return scaling.invert(out.double().cpu().numpy())

@@ -26,7 +26,12 @@ from thrifty.models.se_htgnn.splits import positive_edges
 LABEL, FILE = "Ecomm, links of the next day", "ecomm_edge_train.txt"
 NAMES = {1: "click", 2: "buy", 3: "cart", 4: "favorite"}
 ANY = ("user", "meets", "item")
-WINDOW, WIDTH, EPOCHS = 3, 16, 8
+PAIR = ("SE-HTGNN", "HTGNN")
+VALIDATION, TEST = 8, 9  # days
+WINDOW, WIDTH, EPOCHS, PATIENCE = 3, 16, 20, 6
+
+#: From ``tuning.py``: the rates of the best AUC on the validation day.
+RATES = {"SE-HTGNN": 1e-2, "HTGNN": 1e-2}
 
 
 def graph() -> HeteroTemporalData:
@@ -56,38 +61,41 @@ def _edges(source: np.ndarray, target: np.ndarray, day: np.ndarray) -> Edges:
 def show(ctx: Context, evidence: Evidence) -> None:
     """Train both, and report how well links are told from pairs that are none."""
     data = graph()
-
-    def one(name: str, seed: int) -> list[float]:
-        return _auc(data, name, seed)
-
-    found = ctx.runs(evidence, ("SE-HTGNN", "HTGNN"), ctx.seeds(quick=1, full=2), one, workload=LABEL)
+    found = ctx.runs(
+        evidence,
+        PAIR,
+        ctx.seeds(quick=1, full=3),
+        lambda name, seed: one(data, name, seed, RATES[name]),
+        workload=LABEL,
+    )
     for name, runs in found.items():
-        columns = {title: Measurement.of([100 * run[i] for run in runs], "%") for i, title in enumerate(("AUC", "AP"))}
+        columns = {title: Measurement.of([100 * run[key] for run in runs], "%") for title, key in
+                   (("AUC", "auc"), ("AP", "ap"))}  # fmt: skip
         evidence.row(name, columns, workload=LABEL)
-    if len(found) == 2:
-        ours, theirs = (
-            Measurement.of([100 * run[0] for run in found[name]], "points") for name in ("SE-HTGNN", "HTGNN")
-        )
+    if len(found) == len(PAIR):
+        ours, theirs = (Measurement.of([100 * run["auc"] for run in found[name]], "points") for name in PAIR)
         evidence.measured("links", ours.minus(theirs))
 
 
-def _auc(data: HeteroTemporalData, name: str, seed: int) -> list[float]:
+def one(data: HeteroTemporalData, name: str, seed: int, lr: float, *, test: bool = True) -> dict[str, float]:
+    """Train a contender, and return its best AUC on the validation day, and AUC and AP on the test day."""
     types, triples = data.metadata()
     metadata = (types, [t for t in triples if "meets" not in t[1]])
+    kind = {"SE-HTGNN": SEHTGNN, "HTGNN": HTGNN}[name]
     with threads(1), torch.random.fork_rng():
         torch.manual_seed(seed)
-        kind = SEHTGNN if name == "SE-HTGNN" else HTGNN
         model: nn.Module = kind(metadata, {}, WIDTH, 1, num_layers=1, window=WINDOW, num_nodes=data.num_nodes)
         objective = LinkObjective(model, ANY, WIDTH, seed=seed)
-        fit(objective, batches(data, WINDOW), np.arange(WINDOW, 8), lambda: -_scores(objective, data, 8)[0],
-            Recipe(EPOCHS, 1e-2, 1e-5, batch_size=2, patience=3, seed=seed))  # fmt: skip
-        return _scores(objective, data, 9)
+        fitted = fit(objective, batches(data, WINDOW), np.arange(WINDOW, VALIDATION),
+                     lambda: -scores(objective, data, VALIDATION)["auc"],
+                     Recipe(EPOCHS, lr, 1e-5, batch_size=1, patience=PATIENCE, seed=seed))  # fmt: skip
+        return {"validation": -fitted.best_score, **(scores(objective, data, TEST) if test else {})}
 
 
 @torch.no_grad()
-def _scores(objective: LinkObjective, data: HeteroTemporalData, day: int) -> list[float]:
+def scores(objective: LinkObjective, data: HeteroTemporalData, day: int) -> dict[str, float]:
+    """Return AUC and AP of a day's links against as many pairs that are none."""
     z = objective.model.encode(data.windows([day], WINDOW), ["user", "item"])  # type: ignore[operator]
     pairs = [positive_edges(data, ANY, day), negative_edges(data, ANY, day, np.random.default_rng(day))]
-    scores = [objective.score(z["user"][0, :, 0], z["item"][0, :, 0], some).numpy() for some in pairs]
-    found = link_metrics(np.concatenate(scores), np.repeat([1, 0], [len(scores[0]), len(scores[1])]))
-    return [found["auc"], found["ap"]]
+    found = [objective.score(z["user"][0, :, 0], z["item"][0, :, 0], some).numpy() for some in pairs]
+    return link_metrics(np.concatenate(found), np.repeat([1, 0], [len(found[0]), len(found[1])]))
