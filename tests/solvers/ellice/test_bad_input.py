@@ -1,5 +1,7 @@
 """What is refused, and how: one line that names the argument, what came, and what would do."""
 
+import json
+import pickle
 import warnings
 from types import SimpleNamespace
 
@@ -16,6 +18,8 @@ from sklearn.preprocessing import StandardScaler
 from thrifty.solvers.ellice import (
     Constraints,
     ElliCE,
+    LeafEmbedding,
+    RashomonEllipsoid,
     cone,
     evaluate_recourse,
     make_ensemble,
@@ -256,16 +260,35 @@ def test_settings_of_ensembles_tuning_and_pictures(table):
     for wrong, says in (
         ({"epsilon_target": "a"}, "epsilon_target: expected .*got 'a'"),
         ({"n_models": 0}, "n_models: expected .*got 0"),
+        ({"l2": float("nan")}, "l2: expected .*got nan"),
+        ({"random_state": "a"}, "random_state: expected .*got 'a'"),
     ):
         with pytest.raises(ValueError, match=says):
             make_ensemble("bootstrap", model, X, y, **wrong)
-    wrongs = {"folds": 1, "n_models": 0, "n_queries": 0, "steps": -1, "robustness": "a"}
+    wrongs = {"folds": 1, "random_state": "a", "n_models": 0, "n_queries": 0, "steps": -1, "robustness": "a"}
     for name, value in wrongs.items():
         with pytest.raises(ValueError, match=f"{name}: expected .*got {value!r}"):
             tune_epsilon(model, X, y, **{name: value})
+    with pytest.raises(ValueError, match="folds: expected at most .*the rarer label, got 999"):
+        tune_epsilon(model, X, y, folds=999)
+    with pytest.raises(ValueError, match=r"y: expected one label for each of 300 rows, got shape \(4,\)"):
+        tune_epsilon(model, X, y[:4])
     result = ElliCE(model, epsilon=0.003).fit(X, y).explain(X[:2])
     with pytest.raises(ValueError, match="entry: expected 0 to 1, .*got 99"):
         plot_changes(result, 99)
+
+
+def test_what_is_scored_must_be_answers_models_and_an_explainer(table):
+    X, y, model = table
+    explainer = ElliCE(model, epsilon=0.003).fit(X, y)
+    right = (explainer.explain(X[:2]), make_ensemble("bootstrap", model, X, y, n_models=2), explainer)
+    for at, says in enumerate(
+        ("result: expected a Recourse", "ensemble: expected an? Ensemble", "explainer: expected")
+    ):
+        with pytest.raises(TypeError, match=f"{says}.*got a NoneType"):
+            evaluate_recourse(*(None if at == i else part for i, part in enumerate(right)))
+    with pytest.raises(TypeError, match="estimator: expected trees .*got a Pipeline"):
+        LeafEmbedding(model).fit(X, y)
 
 
 def test_tables_with_further_columns_can_be_retrained_on(table):
@@ -294,6 +317,55 @@ def test_files(table, tmp_path, monkeypatch):
         explainer.save(path, force=True)
     assert path.read_bytes() == before
     assert sorted(p.name for p in tmp_path.iterdir()) == ["e.npz", "half.npz"]
+
+
+def change(facts, arrays, name, value):
+    """Put something else into what a file holds; ``None`` takes it out."""
+    for held in (facts, arrays):
+        if name in held and value is None:
+            del held[name]
+        elif name in held:
+            held[name] = value
+
+
+@pytest.mark.parametrize("value", [None, 3, {"zz": 1}, np.ones((7, 3)), np.array("a")], ids=str)
+def test_explainers_that_were_tampered_with(table, tmp_path, value):
+    """Each part in turn is gone or another's: the file is refused by its name, before anything is explained."""
+    X, y, model = table
+    path = ElliCE(model, epsilon=0.003).fit(X, y).save(tmp_path / "e.npz")
+    with np.load(path) as stored:
+        arrays = {name: stored[name] for name in stored.files}
+    facts = json.loads(str(arrays.pop("facts")))
+    for name in (*arrays, *facts):
+        if isinstance(value, np.ndarray) == (name in facts) or (name, value) == ("epsilon", 3) or name == "objective":
+            continue
+        said, held = dict(facts), dict(arrays)
+        change(said, held, name, value)
+        np.savez(tmp_path / "other.npz", facts=np.array(json.dumps(said)), **held)
+        with pytest.raises(ValueError, match=r"other\.npz: expected|expected .* got") as error:
+            ElliCE.load(tmp_path / "other.npz")
+        assert "\n" not in str(error.value), name
+
+
+def test_files_that_are_damaged_or_anothers(table, tmp_path):
+    X, y, model = table
+    good = ElliCE(model, epsilon=0.003).fit(X, y).save(tmp_path / "e.npz").read_bytes()
+    np.save(tmp_path / "array.npy", np.ones(3))
+    bad = {
+        "flipped": good[:400] + b"XXXX" + good[404:],
+        "pickle": pickle.dumps({"a": 1}),
+        "empty": b"",
+        "array": (tmp_path / "array.npy").read_bytes(),
+    }
+    for name, content in bad.items():
+        (tmp_path / name).write_bytes(content)
+        for kind in (ElliCE, RashomonEllipsoid):
+            with pytest.raises(ValueError, match=f"{name}: expected a file that was saved here"):
+                kind.load(tmp_path / name)
+    (tmp_path / "deep.json").write_text("[" * 100_000)
+    for name in ("deep.json", "pickle"):
+        with pytest.raises(ValueError, match=f"{name}: expected constraints as JSON"):
+            Constraints.from_json(tmp_path / name)
 
 
 def test_sentences_claim_no_more_than_is_proven(table):

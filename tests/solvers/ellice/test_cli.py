@@ -116,6 +116,9 @@ def test_constraints_file(run, files):
         (["--out", "cf.xlsx"], "--out: expected .* .csv, .parquet or .json, got 'cf.xlsx'"),
         (["--target", "age"], "--target: expected two labels, got 50 in column 'age'"),
         (["--model", __file__], "--model: expected a skops file"),
+        (["--sparsity", "\u00b2"], "--sparsity: expected .*got '\u00b2'"),
+        (["--shard", "\u00b2/3"], "--shard: expected .*got '\u00b2/3'"),
+        (["--l2", "nan"], "--l2: expected a number of at least 0, got nan"),
         (["--device", "tpu"], "device: expected cpu, auto or .*got 'tpu', which is not here"),
     ],
 )
@@ -137,6 +140,15 @@ def test_tables_with_holes_are_named(run, files):
         (files / f"{name}.csv").write_text("\n".join([text[0], "," + text[1].split(",", 1)[1], *text[2:]]))
         run(*base(files), "--out", files / "cf.csv", refused=f"--{option}.* no missing values .*got some in .*age")
         (files / f"{name}.csv").write_text("\n".join(text))
+
+
+def test_tables_of_numbers_alone_and_numbers_beyond_all_sense(run, files):
+    table = pd.read_csv(files / "train.csv").drop(columns="job")
+    table.to_csv(files / "train.csv", index=False)
+    assert "optimal" in run(*base(files), "--epsilon", 0.003, "--out", files / "cf.csv")
+    for wrong in (float("inf"), 1e200):
+        table.assign(age=wrong).to_csv(files / "train.csv", index=False)
+        run(*base(files), "--out", files / "n.csv", refused=r"--data: expected numbers below 1e\+150 .*got .*'age'")
 
 
 def test_whole_numbers_stay_whole_and_the_true_set_can_be_asked_for(run, files):

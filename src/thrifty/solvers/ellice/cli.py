@@ -269,7 +269,7 @@ def _place(device: str) -> str:
 def _sparsity(word: str | None) -> Any:
     if word is None or word == "min":
         return word
-    if not word.isdigit():
+    if not word.isdecimal():
         raise ValueError(f"--sparsity: expected a number of features, or min, got {word!r}")
     return int(word)
 
@@ -279,6 +279,6 @@ def _shard(word: str | None) -> tuple[int, int]:
     if word is None:
         return world()
     part, _, parts = word.partition("/")
-    if not (part.isdigit() and parts.isdigit() and 0 <= int(part) < int(parts)):
+    if not (part.isdecimal() and parts.isdecimal() and 0 <= int(part) < int(parts)):
         raise ValueError(f"--shard: expected i/n with i from 0 to n-1, got {word!r}")
     return int(part), int(parts)

@@ -84,11 +84,15 @@ class Constraints:
         Raises:
             ValueError: It is not JSON, of another version, or has a key that is not known.
         """
-        if isinstance(text, os.PathLike):
-            text = Path(text).read_text(encoding="utf-8")
         known = [entry.name for entry in fields(cls)]
-        stored = settings.parse(text, SCHEMA, VERSION, known=known, headless=True, name="constraints")
-        if "linear" in stored:
+        name = str(text) if isinstance(text, os.PathLike) else "constraints"
+        try:
+            if isinstance(text, os.PathLike):
+                text = Path(text).read_text(encoding="utf-8")
+            stored = settings.parse(text, SCHEMA, VERSION, known=known, headless=True, name=name)
+        except (UnicodeDecodeError, RecursionError) as error:
+            raise ValueError(f"{name}: expected constraints as JSON, got what is none: {error}") from None
+        if isinstance(stored.get("linear"), list):
             stored["linear"] = tuple(stored["linear"])
         return cls(**stored)
 

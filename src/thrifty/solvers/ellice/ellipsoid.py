@@ -295,9 +295,18 @@ class RashomonEllipsoid:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> RashomonEllipsoid:
-        """Read a saved ellipsoid; rows are then given as features h(x)."""
-        facts, arrays = read_npz(path, "thrifty.ellice.ellipsoid", SCHEMA)
-        made = cls(**facts["settings"])
+        """Read a saved ellipsoid; rows are then given as features h(x).
+
+        Raises:
+            ValueError: The file is another's, cut off, or damaged.
+        """
+        kept = ("settings", "objective", "epsilon", "classes")
+        shapes = {"theta": "m", "cholesky": "m m"}
+        facts, arrays = read_npz(path, "thrifty.ellice.ellipsoid", SCHEMA, facts=kept, shapes=shapes)
+        try:
+            made = cls(**facts["settings"])
+        except TypeError as error:
+            raise ValueError(f"{path}: expected settings of an ellipsoid, got others: {error}") from None
         made.reading_, made._rows, made._y = None, None, None
         made.classes_, made.objective_ = np.array(facts["classes"]), facts["objective"]
         made.epsilon_ = facts["epsilon"]

@@ -105,6 +105,8 @@ def make_ensemble(
     if epsilon_target is not None:
         number("epsilon_target", epsilon_target, "a number of at least 0", least=0.0)
     whole("n_models", n_models)
+    whole("random_state", random_state, least=0)
+    number("l2", l2, "a number of at least 0", least=0.0)
     X = as_fitted(model, X)
     reading = read_model(model, X, head=head)
     encoding = reading.encoding

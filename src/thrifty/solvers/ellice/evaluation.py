@@ -104,6 +104,9 @@ def evaluate_recourse(
     Returns:
         Coverage, robustness, agreement and mean distances.
 
+    Raises:
+        TypeError: One of the first three is of another kind.
+
     Example:
         >>> from sklearn.datasets import load_breast_cancer
         >>> from sklearn.linear_model import LogisticRegression
@@ -120,6 +123,13 @@ def evaluate_recourse(
     Source:
         the paper's evaluation. Its authors average over valid answers only; here all persons count.
     """
+    for name, given, kind in (("result", result, RecourseResult), ("ensemble", ensemble, Ensemble)):
+        if not isinstance(given, kind):
+            raise TypeError(f"{name}: expected a {kind.__name__}, got a {type(given).__name__}")
+    if not hasattr(explainer, "reading_"):
+        raise TypeError(
+            f"explainer: expected the fitted ElliCE that gave the answers, got a {type(explainer).__name__}"
+        )
     first = result.rank == 0
     has = first & result.answered
     at = np.flatnonzero(has)

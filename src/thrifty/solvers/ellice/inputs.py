@@ -10,8 +10,12 @@ from typing import Any
 
 import numpy as np
 
+from thrifty._common.checks import number
 from thrifty._common.extras import require
 from thrifty._common.tables import read_table, split_target, whole_numbers
+
+#: Numbers stay below this in size, so that their variance is a number.
+LARGEST = 1e150
 
 #: Types beyond those that skops trusts by itself which a model file may hold.
 TRUSTED = (
@@ -62,6 +66,9 @@ def model_of(path: Path | None, frame: Any, labels: np.ndarray, l2: float) -> An
         )
     words = [name for name in frame.columns if frame[name].dtype.kind not in "iufb"]
     numbers = [name for name in frame.columns if name not in words]
+    if beyond := [name for name in numbers if not np.abs(frame[name]).max() < LARGEST]:
+        raise ValueError(f"--data: expected numbers below {LARGEST:g} in size, got larger ones in {beyond}")
+    number("--l2", l2, "a number of at least 0", least=0.0, below=LARGEST)
     sys.stderr.write(f"no --model: fitting a logistic regression, C = 1/(l2 n), to {len(frame)} rows\n")
     steps = make_column_transformer((StandardScaler(), numbers), (OneHotEncoder(), words))
     return make_pipeline(steps, LogisticRegression(C=1 / (max(l2, 1e-12) * len(frame)), max_iter=10_000)).fit(

@@ -39,7 +39,13 @@ class LeafEmbedding(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.estimator = estimator
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> LeafEmbedding:
-        """Fit the trees, and learn which leaves there are."""
+        """Fit the trees, and learn which leaves there are.
+
+        Raises:
+            TypeError: The estimator cannot tell in which leaves a row ends.
+        """
+        if not hasattr(self.estimator, "apply"):
+            raise TypeError(f"estimator: expected trees with apply(X), got a {type(self.estimator).__name__}")
         self.estimator_ = clone(self.estimator).fit(X, y)
         self.encoder_ = OneHotEncoder(handle_unknown="ignore").fit(self._leaves(X))
         return self

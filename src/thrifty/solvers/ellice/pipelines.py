@@ -96,9 +96,8 @@ def _through_columns(
     for _, inner, columns in step.transformers_:
         if isinstance(inner, str) and inner == "drop":
             continue
-        made += _through(
-            inner, [slots[position] for position in _positions(columns, seen, len(slots))], names, baselines
-        )
+        if given := [slots[position] for position in _positions(columns, seen, len(slots))]:
+            made += _through(inner, given, names, baselines)  # what was given no column was never fitted
     return made
 
 

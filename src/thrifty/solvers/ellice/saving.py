@@ -10,7 +10,7 @@ import numpy as np
 from sklearn.exceptions import NotFittedError
 
 from thrifty._common.extras import require
-from thrifty.solvers.ellice.checks import method_for
+from thrifty.solvers.ellice.checks import check_settings, method_for
 from thrifty.solvers.ellice.constraints import Constraints
 from thrifty.solvers.ellice.ellipsoid import RashomonEllipsoid
 from thrifty.solvers.ellice.encoding import Encoded, Encoding
@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from thrifty.solvers.ellice.explainer import ElliCE
 
 SCHEMA = 1
+
+#: What a file says besides its arrays, and the axes of these: h(x) and 1, rows, encoded columns.
+FACTS = ("settings", "constraints", "encoding", "kind", "classes", "epsilon", "objective")
+SHAPES = {"theta": "m", "cholesky": "m m", "deployed": "m", "training": "n d", "range": "ends d", "candidates": "c d"}
 
 
 def save(explainer: ElliCE, path: str | os.PathLike[str], *, force: bool) -> Path:
@@ -60,10 +64,16 @@ def save(explainer: ElliCE, path: str | os.PathLike[str], *, force: bool) -> Pat
 
 def load(kind: type[ElliCE], path: str | os.PathLike[str], model: Any) -> ElliCE:
     """Read an explainer; see :meth:`thrifty.solvers.ellice.explainer.ElliCE.load`."""
-    facts, arrays = read_npz(path, "thrifty.ellice.explainer", SCHEMA)
-    encoding = Encoding.from_json(facts["encoding"])
-    classes = np.array(facts["classes"])
-    made = kind(model, constraints=Constraints.from_json(facts["constraints"]), **facts["settings"])
+    facts, arrays = read_npz(path, "thrifty.ellice.explainer", SCHEMA, facts=FACTS, shapes=SHAPES)
+    try:
+        encoding = Encoding.from_json(facts["encoding"])
+        classes, epsilon = np.array(facts["classes"]), float(facts["epsilon"])
+        made = kind(model, constraints=Constraints.from_json(facts["constraints"]), **facts["settings"])
+        check_settings(made)
+    except (TypeError, KeyError, AttributeError) as error:
+        raise ValueError(f"{path}: expected an explainer that was saved here, got parts of another: {error}") from None
+    if classes.shape != (2,):
+        raise ValueError(f"{path}: expected two classes, got {facts['classes']!r}")
     if model is None:
         if facts["kind"] != "linear":
             raise ValueError(
@@ -83,8 +93,8 @@ def load(kind: type[ElliCE], path: str | os.PathLike[str], model: Any) -> ElliCE
     made.method_ = method_for(made, made.reading_)
     rashomon = RashomonEllipsoid(*(facts["settings"][s] for s in ("epsilon", "l2", "epsilon_mode", "center")))
     rashomon.reading_, rashomon._rows, rashomon._y = made.reading_, None, None
-    rashomon.classes_, rashomon.objective_, rashomon.epsilon_ = classes, facts["objective"], facts["epsilon"]
-    rashomon.ellipsoid_ = Ellipsoid(arrays["theta"], arrays["cholesky"], facts["epsilon"])
+    rashomon.classes_, rashomon.objective_, rashomon.epsilon_ = classes, facts["objective"], epsilon
+    rashomon.ellipsoid_ = Ellipsoid(arrays["theta"], arrays["cholesky"], epsilon)
     made.rashomon_, made.classes_ = rashomon, classes
     made.training_, made.range_ = arrays["training"], arrays["range"]
     made.candidates_ = Candidates(arrays["candidates"], made.reading_.features(arrays["candidates"]))

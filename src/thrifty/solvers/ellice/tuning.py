@@ -106,8 +106,13 @@ def tune_epsilon(
     whole("n_models", n_models)
     whole("n_queries", n_queries)
     whole("steps", steps, least=0)
+    whole("random_state", random_state, least=0)
     X = as_fitted(model, X)
     y = np.asarray(y)
+    if y.shape != (len(X),):
+        raise ValueError(f"y: expected one label for each of {len(X)} rows, got shape {y.shape}")
+    if folds > (rarer := np.unique(y, return_counts=True)[1].min()):
+        raise ValueError(f"folds: expected at most {rarer}, the rows of the rarer label, got {folds}")
     split = StratifiedKFold(folds, shuffle=True, random_state=random_state)
     cases = []
     for fold, (rest, _) in enumerate(split.split(np.zeros(len(y)), y)):
