@@ -76,6 +76,7 @@ def test_train_eval_predict_explain(thrifty, files, tmp_path):
     assert "<svg" in (tmp_path / "a.svg").read_text()
 
 
+@pytest.mark.filterwarnings("ignore:linked. only one kind")
 def test_links_and_classes(thrifty, files, tmp_path):
     data = files(forecast=None, links=["airport", "to", "airport"])
     assert thrifty("se-htgnn", "train", "--data", data, "--out", tmp_path / "links", *SMALL).code == 0

@@ -336,6 +336,7 @@ def test_bad_events_are_refused():
         from_events([])
 
 
+@pytest.mark.filterwarnings("ignore:Could not infer format")
 def test_times_that_are_no_dates_are_refused():
     for when in ([20240101] * 5, [1.7e9] * 5):
         with pytest.raises(ValueError, match="time: expected dates or times in 'when', got numbers"):

@@ -109,20 +109,21 @@ def _table(path: Path, number: int, entry: Any) -> EventTable:
     if not isinstance(entry["entities"], dict):
         raise ValueError(f"{name}: entities: expected column to node type, got {json.dumps(entry['entities'])[:40]}")
     try:
-        frame = _rows(pandas, file, list(entry["entities"]))
-        if (written := entry.get("time_format")) is not None and entry["time"] in frame.columns:
-            frame[entry["time"]] = pandas.to_datetime(frame[entry["time"]], format=written)
-        return EventTable(frame, entry["time"], entry["entities"], entry.get("relations", []), entry.get("values", []),
+        when, written = entry["time"], entry.get("time_format")
+        frame = _rows(pandas, file, [*entry["entities"], *([when] if written else [])])  # 20240101 is no number
+        if written and when in frame.columns:
+            frame[when] = pandas.to_datetime(frame[when].astype(str), format=written)
+        return EventTable(frame, when, entry["entities"], entry.get("relations", []), entry.get("values", []),
                           entry.get("weighted", False))  # fmt: skip
     except ValueError as error:
         raise ValueError(f"{name} ({file}): {error}") from None
 
 
-def _rows(pandas: Any, file: Path, entities: list[str]) -> Any:
-    """Return a file's rows; what names an entity in a CSV is taken as it is written."""
+def _rows(pandas: Any, file: Path, as_written: list[str]) -> Any:
+    """Return a file's rows; some columns of a CSV are taken as they are written."""
     if file.suffix in (".parquet", ".pq"):
         return pandas.read_parquet(file)
     columns = pandas.read_csv(file, nrows=0).columns
-    missing = {name: [""] if name in entities else MISSING for name in columns}
-    text = {name: str for name in entities if name in columns}
+    missing = {name: [""] if name in as_written else MISSING for name in columns}
+    text = {name: str for name in as_written if name in columns}
     return pandas.read_csv(file, dtype=text, keep_default_na=False, na_values=missing)

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from jaxtyping import Float, Int
 from numpy.typing import NDArray
+from torch import Tensor
 
 from thrifty._common.checks import whole
 from thrifty.models.se_htgnn.temporal import Edges, HeteroTemporalData, Triple, WindowBatch
@@ -149,14 +150,16 @@ class NeighborSampler:
                 torch.from_numpy(np.stack(ends)), torch.from_numpy(incoming.snapshot[number] - first), weight
             )
         nodes = {name: torch.from_numpy(some) for name, some in kept.items()}
-        y = {name: values[first:stop][:, nodes[name]] for name, values in data.y.items()}
+
+        def of_kept(held: dict[str, Tensor]) -> dict[str, Tensor]:
+            return {name: values[first:stop].index_select(1, nodes[name]) for name, values in held.items()}
+
+        y = of_kept(data.y)
         if self.target_type in y:
             y[self.target_type][:, torch.from_numpy(~np.isin(kept[self.target_type], seeds))] = float("nan")
-        part = HeteroTemporalData(
-            {name: len(some) for name, some in kept.items()}, edges,
-            {name: values[first:stop][:, nodes[name]] for name, values in data.x.items()}, y, data.times[first:stop],
-        )  # fmt: skip
-        part.present = {name: there[first:stop][:, nodes[name]] for name, there in data.present.items()}
+        counts = {name: len(some) for name, some in kept.items()}
+        part = HeteroTemporalData(counts, edges, of_kept(data.x), y, data.times[first:stop])
+        part.present = of_kept(data.present)
         batch = part.windows(np.asarray(targets) - first, self.window)
         return replace(batch, targets=batch.targets + first, begin=first, sampled=True, nodes=nodes, whole=data,
                        seeds=torch.from_numpy(seeds))  # fmt: skip

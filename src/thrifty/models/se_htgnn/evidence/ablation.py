@@ -41,7 +41,7 @@ def show(ctx: Context, evidence: Evidence) -> None:
 
         def one(seed: int, options: dict[str, Any] = options) -> float:
             return train("SE-HTGNN", flights.graph(), flights.TARGET, flights.split(WINDOW), seed, epochs=EPOCHS,
-                         patience=PATIENCE, **options)["mae"]  # fmt: skip
+                         patience=PATIENCE, device=ctx.device, **options)["mae"]  # fmt: skip
 
         runs = ctx.every_seed(evidence, name, ctx.seeds(quick=2, full=5), one, workload=LABEL)
         if runs is not None:

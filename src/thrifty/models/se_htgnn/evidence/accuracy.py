@@ -76,7 +76,8 @@ def gap(ours: list[float], theirs: list[float]) -> Measurement:
 def _one(ctx: Context, name: str, seed: int, layers: int = 1) -> dict[str, float]:
     epochs = EPOCHS if ctx.full else QUICK_EPOCHS[name]
     data, split = flights.graph(), flights.split(WINDOW)
-    return train(name, data, flights.TARGET, split, seed, epochs=epochs, patience=PATIENCE, layers=layers)
+    return train(name, data, flights.TARGET, split, seed, epochs=epochs, patience=PATIENCE, layers=layers,
+                 device=ctx.device)  # fmt: skip
 
 
 def _simple(evidence: Evidence) -> dict[str, float]:

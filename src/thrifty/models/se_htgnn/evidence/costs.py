@@ -33,13 +33,13 @@ def show(ctx: Context, evidence: Evidence, gate: Gate | None) -> None:
         return
     _parameters(evidence, gate)
     ctx.progress(1, 4, "peak memory")
-    peaks = {name: _peak(name, 1, WINDOW) for name in PAIR}
+    peaks = {name: _peak(name, 1, WINDOW, ctx.device) for name in PAIR}
     for name, peak in peaks.items():
         evidence.row(
             name, {"peak": Measurement.of(peak / 1e6, "MB")}, workload=f"a step of {BATCH} windows, T = {WINDOW}"
         )
     reason = "by the allocator's events"
-    if ctx.full:
+    if ctx.full and ctx.device == "cpu":
         grown = {name: resident_peak(f"{__name__}:one_step", name, WINDOW) / 1e6 for name in PAIR}
         reason += (
             f"; by a fresh process's high-water mark {grown[PAIR[0]]:.0f} and {grown[PAIR[1]]:.0f} MB, imports too"
@@ -49,9 +49,10 @@ def show(ctx: Context, evidence: Evidence, gate: Gate | None) -> None:
     for claim, window, held in (("epoch-time", WINDOW, gate), ("epoch-time-30", LONG, _gate_of_long(ctx, gate))):
         for layers in (1, 2) if ctx.full else (1,):
             share = 19 if ctx.full else 2
-            calls = {name: steps(name, layers, window, share) for name in PAIR}
+            calls = {name: steps(name, layers, window, share, ctx.device) for name in PAIR}
             if ctx.full and window == WINDOW and layers == 1:
-                calls |= {name: steps(name, layers, window, share) for name in ("HGT + GRU", "DyHATR-like")}
+                more = ("HGT + GRU", "DyHATR-like")
+                calls |= {name: steps(name, layers, window, share, ctx.device) for name in more}
             label = f"{share} steps of {BATCH} windows, T = {window}, {layers} layer{'s' if layers > 1 else ''}"
             seconds = ctx.timed(evidence, calls, workload=label, quick=1, full=15, what="forward, backward, update")
             if layers == 1:
@@ -61,15 +62,15 @@ def show(ctx: Context, evidence: Evidence, gate: Gate | None) -> None:
         _synthetic(ctx, evidence)
 
 
-def steps(name: str, layers: int, window: int, count: int) -> Callable[[], object]:
+def steps(name: str, layers: int, window: int, count: int, device: str = "cpu") -> Callable[[], object]:
     """Return a call that trains a contender on the first steps of an epoch."""
     data, split = flights.graph(), flights.split(window)
     with torch.random.fork_rng():
         torch.manual_seed(0)
         model = network(name, data, layers, window)
     objective = RegressionObjective(model, flights.TARGET, Scaling.of(data.y[flights.TARGET][split.train]))
-    targets = split.train[: BATCH * count]
-    return lambda: fit(objective, batches(data, window), targets, None, Recipe(1, batch_size=BATCH))
+    objective, targets = objective.to(device), split.train[: BATCH * count]
+    return lambda: fit(objective, batches(data, window, device), targets, None, Recipe(1, batch_size=BATCH))
 
 
 def one_step(name: str, window: int) -> None:
@@ -77,11 +78,11 @@ def one_step(name: str, window: int) -> None:
     steps(name, 1, window, 1)()
 
 
-def _peak(name: str, layers: int, window: int) -> int:
-    call = steps(name, layers, window, 1)
+def _peak(name: str, layers: int, window: int, device: str = "cpu") -> int:
+    call = steps(name, layers, window, 1, device)
     call()
     with threads(1):
-        return allocated_peak(call)
+        return allocated_peak(call, device=device)
 
 
 def _parameters(evidence: Evidence, gate: Gate) -> None:
@@ -106,7 +107,8 @@ def _gate_of_long(ctx: Context, gate: Gate) -> Gate:
     split = flights.split(LONG)
 
     def error(name: str, seed: int) -> float:
-        return train(name, flights.graph(), flights.TARGET, split, seed, epochs=10, window=LONG, patience=4)["mae"]
+        return train(name, flights.graph(), flights.TARGET, split, seed, epochs=10, window=LONG, patience=4,
+                     device=ctx.device)["mae"]  # fmt: skip
 
     ours, theirs = ([ctx.once(f"{name}, T = {LONG}", seed, error, name, seed) for seed in (0, 1)] for name in PAIR)
     return ours, theirs
@@ -119,7 +121,7 @@ def _why(ctx: Context) -> str:
 def _grows(ctx: Context, evidence: Evidence) -> None:
     """Time of a step against the window's length, at the same number of windows."""
     ctx.progress(0, 4, "time against the window")
-    calls = {str(T): steps("SE-HTGNN", 1, T, 1) for T in LENGTHS}
+    calls = {str(T): steps("SE-HTGNN", 1, T, 1, ctx.device) for T in LENGTHS}
     found = ctx.time(calls, repeats=5, at_most=10 if ctx.full else 0.5)
     seconds = np.array([found[str(T)].seconds.median for T in LENGTHS])
     slope = float(np.polyfit(np.log(LENGTHS), np.log(seconds), 1)[0])
@@ -150,7 +152,7 @@ def _synthetic(ctx: Context, evidence: Evidence) -> None:
         for name in PAIR if LENGTHS[0] == T or T == 10 else PAIR[:1]:
             with torch.random.fork_rng():
                 torch.manual_seed(0)
-                model = network(name, data, 1, T)
-            batch = data.windows([T], T)
+                model = network(name, data, 1, T).to(ctx.device)
+            batch = data.windows([T], T, ctx.device)
             calls[name] = lambda model=model, batch=batch: model(batch, "a")["a"].sum().backward()
         ctx.timed(evidence, calls, workload=f"random graph, {edges} edges, T = {T}, one window", quick=1, full=6)

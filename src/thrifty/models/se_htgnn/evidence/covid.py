@@ -85,7 +85,8 @@ def show(ctx: Context, evidence: Evidence) -> None:
     """Train both on the first days, and compare on the last ten."""
     data, parts = graph(), split()
     found = ctx.runs(
-        evidence, PAIR, ctx.seeds(quick=2, full=5), lambda name, seed: one(data, name, seed, RATES[name]),
+        evidence, PAIR, ctx.seeds(quick=2, full=3),
+        lambda name, seed: one(data, name, seed, RATES[name], device=ctx.device),
         workload=LABEL,
     )  # fmt: skip
     y = data.y["region"].numpy()
@@ -111,7 +112,9 @@ def split() -> Split:
     return temporal_split(graph(), WINDOW, HELD_OUT, HELD_OUT)
 
 
-def one(data: HeteroTemporalData, name: str, seed: int, lr: float, *, test: bool = True) -> dict[str, float]:
+def one(
+    data: HeteroTemporalData, name: str, seed: int, lr: float, *, test: bool = True, device: str = "cpu"
+) -> dict[str, float]:
     """Train a contender, and return its errors."""
     return train(name, data, "region", split(), seed, epochs=EPOCHS, lr=lr, batch=BATCH, patience=PATIENCE, log=True,
-                 test=test)  # fmt: skip
+                 test=test, device=device)  # fmt: skip

@@ -65,7 +65,7 @@ def show(ctx: Context, evidence: Evidence) -> None:
         evidence,
         PAIR,
         ctx.seeds(quick=1, full=3),
-        lambda name, seed: one(data, name, seed, RATES[name]),
+        lambda name, seed: one(data, name, seed, RATES[name], device=ctx.device),
         workload=LABEL,
     )
     for name, runs in found.items():
@@ -77,7 +77,9 @@ def show(ctx: Context, evidence: Evidence) -> None:
         evidence.measured("links", ours.minus(theirs))
 
 
-def one(data: HeteroTemporalData, name: str, seed: int, lr: float, *, test: bool = True) -> dict[str, float]:
+def one(
+    data: HeteroTemporalData, name: str, seed: int, lr: float, *, test: bool = True, device: str = "cpu"
+) -> dict[str, float]:
     """Train a contender, and return its best AUC on the validation day, and AUC and AP on the test day."""
     types, triples = data.metadata()
     metadata = (types, [t for t in triples if "meets" not in t[1]])
@@ -85,8 +87,8 @@ def one(data: HeteroTemporalData, name: str, seed: int, lr: float, *, test: bool
     with threads(1), torch.random.fork_rng():
         torch.manual_seed(seed)
         model: nn.Module = kind(metadata, {}, WIDTH, 1, num_layers=1, window=WINDOW, num_nodes=data.num_nodes)
-        objective = LinkObjective(model, ANY, WIDTH, seed=seed)
-        fitted = fit(objective, batches(data, WINDOW), np.arange(WINDOW, VALIDATION),
+        objective = LinkObjective(model, ANY, WIDTH, seed=seed).to(device)
+        fitted = fit(objective, batches(data, WINDOW, device), np.arange(WINDOW, VALIDATION),
                      lambda: -scores(objective, data, VALIDATION)["auc"],
                      Recipe(EPOCHS, lr, 1e-5, batch_size=1, patience=PATIENCE, seed=seed))  # fmt: skip
         return {"validation": -fitted.best_score, **(scores(objective, data, TEST) if test else {})}
@@ -95,7 +97,8 @@ def one(data: HeteroTemporalData, name: str, seed: int, lr: float, *, test: bool
 @torch.no_grad()
 def scores(objective: LinkObjective, data: HeteroTemporalData, day: int) -> dict[str, float]:
     """Return AUC and AP of a day's links against as many pairs that are none."""
-    z = objective.model.encode(data.windows([day], WINDOW), ["user", "item"])  # type: ignore[operator]
+    device = next(objective.parameters()).device
+    z = objective.model.encode(data.windows([day], WINDOW, device), ["user", "item"])  # type: ignore[operator]
     pairs = [positive_edges(data, ANY, day), negative_edges(data, ANY, day, np.random.default_rng(day))]
-    found = [objective.score(z["user"][0, :, 0], z["item"][0, :, 0], some).numpy() for some in pairs]
+    found = [objective.score(z["user"][0, :, 0], z["item"][0, :, 0], some).cpu().numpy() for some in pairs]
     return link_metrics(np.concatenate(found), np.repeat([1, 0], [len(found[0]), len(found[1])]))
