@@ -1,5 +1,7 @@
 """LEFF: federated fine-tuning in which each client trains the layers that it can afford."""
 
+from typing import Any
+
 from thrifty.training.leff.aggregate import LayerMean, ServerOptimizer, aggregate_layers, from_sums, padded_sums
 from thrifty.training.leff.capacity import (
     capacity_for_deadline,
@@ -27,6 +29,7 @@ __all__ = [
     "LeffClient",
     "LeffConfig",
     "LeffServer",
+    "LeffStrategy",
     "Report",
     "ServerOptimizer",
     "StandIns",
@@ -43,7 +46,17 @@ __all__ = [
     "from_sums",
     "gradient_gap",
     "layer_importance",
+    "leff_client_app",
+    "leff_server_app",
     "padded_sums",
     "simulate",
     "trained_parameters",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name in ("LeffStrategy", "leff_client_app", "leff_server_app"):  # Flower takes seconds to import
+        from thrifty.training.leff import flower
+
+        return getattr(flower, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

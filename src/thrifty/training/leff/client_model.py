@@ -100,6 +100,13 @@ class Shape:
             getattr(theirs, "_attn_implementation", None) or "eager", config.context_dtype,
         )  # fmt: skip
 
+    @classmethod
+    def full(cls, view: LayerView) -> Shape:
+        """Describe the global model itself, all of it trained."""
+        layout = lay_out(range(view.num_layers), view.num_layers, LeffConfig())
+        whole = ClientModel(view.model, layout, view.path, tuple(view.extras()))
+        return cls.of(whole, view.model, LeffConfig())
+
     def to_json(self) -> str:
         """Return it as JSON."""
         return json.dumps(asdict(self))
@@ -114,8 +121,12 @@ class Shape:
         )
         return cls(**{**read, "layout": layout, "extras": tuple(read["extras"])})
 
-    def build(self, state: Mapping[str, Tensor]) -> ClientModel:
+    def build(self, state: Mapping[str, Tensor], *, recompute: bool = False) -> ClientModel:
         """Make the model with these numbers; the global model's other layers never exist.
+
+        Args:
+            state: What :meth:`ClientModel.state` gave.
+            recompute: Activations of the block in its backward pass.
 
         Raises:
             ValueError: The class is unknown, or the state does not fit.
@@ -133,6 +144,8 @@ class Shape:
                 f"and unknown {sorted(unknown)[:3]}"
             )
         client = ClientModel(model, self.layout, self.path, self.extras)
+        if recompute:
+            recompute_activations(model)
         model.requires_grad_(False)
         for tensor in client.trained().values():
             if isinstance(tensor, nn.Parameter):
@@ -188,8 +201,8 @@ def assemble(view: LayerView, layout: Layout, stand_ins: StandIns, config: LeffC
         cast_frozen(
             [layer for p, layer in enumerate(inside.layers) if p not in layout.trained_places], config.context_dtype
         )
-    if config.gradient_checkpointing and hasattr(model, "gradient_checkpointing_enable"):
-        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    if config.gradient_checkpointing:
+        recompute_activations(model)
     return client
 
 
@@ -238,6 +251,19 @@ def compress_context(
     cache = cache or StandIns(config)
     cache.refresh(view, [s for s in layout.segments if s not in cache.made], proxy, 0)
     return assemble(view, layout, cache, config)
+
+
+def recompute_activations(model: Any) -> None:
+    """Let layers in training mode recompute their activations; non-reentrant, so that inputs need no gradients.
+
+    Raises:
+        ValueError: The model's class cannot.
+    """
+    if not getattr(model, "supports_gradient_checkpointing", False):
+        raise ValueError(
+            f"gradient_checkpointing: expected a model that supports it, got {type(model).__name__}; set it to False"
+        )
+    model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
 
 
 def _tied(model: nn.Module) -> set[str]:

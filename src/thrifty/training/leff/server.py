@@ -160,6 +160,10 @@ class LeffServer:
         self._current.clients[order.client].down = tensor_bytes(state)
         return state
 
+    def ledger(self, client: str) -> ClientRecord:
+        """Return what is noted of a client in the round under way."""
+        return self._current.clients[client]
+
     def forget_embeddings(self, client: str) -> None:
         """Send a client its embeddings again: it lost them."""
         self._has_embeddings.discard(client)
