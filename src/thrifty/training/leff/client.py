@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
 
 import torch
 from torch import Tensor, nn
@@ -11,6 +12,7 @@ from thrifty._common.checks import number
 from thrifty.training.leff.client_model import ClientModel
 from thrifty.training.leff.config import LeffConfig
 from thrifty.training.leff.importance import LossFn, layer_importance
+from thrifty.training.leff.layers import LayerView
 from thrifty.training.leff.local import Data, LocalRun, count_examples, epoch, privatise, train_locally
 from thrifty.training.leff.rounds import Report, Update
 from thrifty.training.leff.streams import torch_stream
@@ -84,15 +86,38 @@ class LeffClient:
         return Update(self.name, round_, state, self.examples, metrics_of(run, client.model))
 
     def importance(self, model: nn.Module, round_: int, config: LeffConfig) -> Tensor:
-        """Measure the importance of every layer of the whole model on its own data.
+        """Measure the importance of every layer of the whole model on its own data, ``max_steps`` batches at most.
 
         Args:
             model: The global model: only for a client that can hold it.
             round_: This one.
             config: Of the federation.
         """
-        batches = epoch(self.data, config.batch_size, torch_stream(config.seed, "order", round_, self.name))
+        everything = epoch(self.data, config.batch_size, torch_stream(config.seed, "order", round_, self.name))
+        batches = islice(everything, config.max_steps)
         return layer_importance(model, batches, self.loss_fn, estimator=config.estimator)
+
+
+def measured_by_clients(
+    clients: Mapping[str, LeffClient], reports: Sequence[Report], model: nn.Module, round_: int, config: LeffConfig
+) -> Tensor | None:
+    """Return the importance that clients with room for the whole model measure; ``None`` where nobody is to.
+
+    Args:
+        clients: By name.
+        reports: Of those who take part.
+        model: The global model.
+        round_: This one.
+        config: Of the federation.
+
+    Raises:
+        ValueError: Somebody is to measure it, and nobody can.
+    """
+    if config.importance != "clients" or config.sampler not in ("importance", "proportional"):
+        return None
+    layers = LayerView(model).num_layers
+    able = [report for report in reports if report.capacity == layers and report.examples]
+    return mean_importance({r.client: (clients[r.client].importance(model, round_, config), r.examples) for r in able})
 
 
 def mean_importance(measured: Mapping[str, tuple[Tensor, int]]) -> Tensor:

@@ -8,12 +8,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
-from torch import Tensor, nn
+from torch import nn
 
 from thrifty._common.checks import one_of, whole
 from thrifty._common.files import write_whole
 from thrifty.training.leff.capacity import compute_share
-from thrifty.training.leff.client import LeffClient, mean_importance
+from thrifty.training.leff.client import LeffClient, measured_by_clients
 from thrifty.training.leff.config import LeffConfig
 from thrifty.training.leff.importance import Batch, LossFn
 from thrifty.training.leff.rounds import History, RoundRecord, Update
@@ -104,16 +104,7 @@ def _one_round(
 ) -> RoundRecord:
     round_ = server.round + 1
     reports = [clients[name].report(round_) for name in server.participants(list(clients))]
-    measured: dict[str, tuple[Tensor, int]] = {}
-    if server.measures_importance and server.config.importance == "clients":
-        for report in reports:
-            if report.capacity == server.view.num_layers and report.examples:
-                found = clients[report.client].importance(server.model, round_, server.config)
-                measured[report.client] = (found, report.examples)
-        mean = mean_importance(measured)
-    else:
-        mean = None
-    orders = server.plan(reports, mean)
+    orders = server.plan(reports, measured_by_clients(clients, reports, server.model, round_, server.config))
     for update in late:  # of the round before: refused, and noted
         server.receive(update)
     late.clear()

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from torch import nn
 
-from thrifty.training.leff.client import LeffClient
+from thrifty.training.leff.client import LeffClient, measured_by_clients
 from thrifty.training.leff.config import LeffConfig
 from thrifty.training.leff.importance import Batch
 from thrifty.training.leff.rounds import Order, Report
@@ -104,7 +104,9 @@ class Leff:
     def begin(self, clients: Sequence[LeffClient], round_: int) -> None:
         """Plan a round."""
         reports: list[Report] = [client.report(round_) for client in clients]
-        self._orders = {order.client: order for order in self.server.plan(reports)}
+        by_name = {client.name: client for client in clients}
+        measured = measured_by_clients(by_name, reports, self.server.model, round_, self.server.config)
+        self._orders = {order.client: order for order in self.server.plan(reports, measured)}
 
     def local(self, client: LeffClient, round_: int) -> Sent:
         """Train one client's block."""

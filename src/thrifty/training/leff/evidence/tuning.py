@@ -1,0 +1,34 @@
+"""The learning rates of the contenders, and how they were found: one grid, one budget, one validation split for all.
+
+``python -m thrifty.training.leff.evidence.tuning`` runs the search again (the bench does not) and prints the tables.
+The kin of FedLoRA take its rate, and those of FedAvg its.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Iterator, Sequence
+
+from thrifty.training.leff.evidence.contenders import BITFIT, FEDAVG, FEDLORA, FEDRA, GRID, HEAD, OURS
+from thrifty.training.leff.evidence.federations import run
+
+TUNED = (OURS, FEDAVG, FEDLORA, HEAD, FEDRA, BITFIT)
+
+
+def tune(names: Sequence[str] = TUNED) -> Iterator[tuple[str, float, float]]:
+    """Yield (contender, rate, validation loss) over the grid, at alpha 1 and with seed 1000, which no report uses.
+
+    Args:
+        names: Of contenders.
+    """
+    for name in names:
+        for lr in GRID:
+            loss = run(name, 1.0, 1000, lr=lr, held_out="validation")["loss"]
+            yield name, lr, loss if math.isfinite(loss) else math.inf
+
+
+if __name__ == "__main__":
+    for name_, lr_, loss_ in tune(sys.argv[1:] or TUNED):
+        sys.stdout.write(f"{name_} {lr_:g}: {loss_:.4f}\n")
+        sys.stdout.flush()
