@@ -149,17 +149,32 @@ class SEHTGNNConv(nn.Module):
                 continue
             M, alpha = self.mix(h, frames, name, prior)
             weights |= dict(zip(self.relations[name], alpha.unbind(2), strict=True))
-            group = self.channels // self.heads
-            fused = sum(
-                M[r][frames.index] * alpha[:, :, r, None, :].repeat_interleave(group, -1) for r in range(len(M))
-            )
-            fused = cast(Tensor, fused).flatten(0, 1)
-            if self.norm is None:
-                out[name] = fused + state[frames.index].flatten(0, 1)
-            else:
-                share = frames.batch.share(name, own.snap, self.mask_absent, fused.dtype)
-                out[name] = self.normalise(name, fused, share)
+            fused = self.fuse(name, M, alpha, frames)
+            out[name] = fused + state[frames.index].flatten(0, 1) if self.norm is None else fused
         return out, own, weights
+
+    def fuse(
+        self,
+        name: str,
+        M: Float[Tensor, "relation frame node d"],
+        alpha: Float[Tensor, "window time relation head"],
+        frames: Frames,
+    ) -> Float[Tensor, "own_frame node d"]:
+        """Return the aggregated states weighted by attention, in every window by itself, normalised if there is a norm.
+
+        Args:
+            name: Their type.
+            M: The aggregated states.
+            alpha: The relations' weights.
+            frames: The windows.
+        """
+        group = self.channels // self.heads
+        parts = (M[r][frames.index] * alpha[:, :, r, None, :].repeat_interleave(group, -1) for r in range(len(M)))
+        fused = cast(Tensor, sum(parts)).flatten(0, 1)
+        if self.norm is None:
+            return fused
+        share = frames.batch.share(name, frames.own().snap, self.mask_absent, fused.dtype)
+        return self.normalise(name, fused, share)
 
     def normalise(
         self, name: str, y: Float[Tensor, "frame node d"], share: Float[Tensor, "frame node"]

@@ -185,12 +185,7 @@ class SEHTGNN(nn.Module):
             weights = alpha.unsqueeze(-1) * W.mT[:, None, None, :]  # window time relation head horizon
             z = _over_time(M, weights.flatten(3), frames, conv.heads)
             return z + _over_time(h[name].unsqueeze(0), alone, frames, 1) + b[:, None]
-        group = conv.channels // conv.heads
-        fused = sum(M[r][frames.index] * alpha[:, :, r, None, :].repeat_interleave(group, -1) for r in range(len(M)))
-        share = frames.batch.share(name, frames.own().snap, conv.mask_absent, M.dtype)
-        y = conv.normalise(name, cast(Tensor, fused).flatten(0, 1), share).view(
-            windows, steps, M.shape[2], conv.channels
-        )
+        y = conv.fuse(name, M, alpha, frames).view(windows, steps, M.shape[2], conv.channels)
         return torch.einsum("btnd,ht->bnhd", y, W) + b[:, None]
 
     def _project(self, batch: WindowBatch, name: str) -> Tensor:

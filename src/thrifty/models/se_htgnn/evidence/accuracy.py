@@ -13,7 +13,7 @@ from thrifty.models.se_htgnn.metrics import regression_metrics
 from thrifty.models.se_htgnn.rivals import naive
 
 LABEL = "New York's flights, T = 7, d = 16"
-QUICK, MAIN = ("SE-HTGNN", "HTGNN"), ("SE-HTGNN", "HTGNN")
+PAIR = ("SE-HTGNN", "HTGNN")
 OTHERS = ("DyHATR-like", "HGT + GRU", "RGCN", "HGT", "GCN", "GAT")
 
 #: A full run gives everyone the same epochs and patience. A quick one gives both about the same seconds, since there is
@@ -28,7 +28,7 @@ def show(ctx: Context, evidence: Evidence) -> Gate | None:
     """Train all, record the claims about errors, and return the gate of the claims about cost."""
     simple = _simple(evidence)
     found = ctx.runs(
-        evidence, QUICK, ctx.seeds(quick=2, full=3), lambda name, seed: _one(ctx, name, seed), workload=LABEL
+        evidence, PAIR, ctx.seeds(quick=2, full=3), lambda name, seed: _one(ctx, name, seed), workload=LABEL
     )
     if ctx.full:
         deeper = ctx.every_seed(evidence, "HTGNN, 2 layers", ctx.seeds(quick=1, full=2),

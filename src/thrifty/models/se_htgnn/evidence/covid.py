@@ -34,7 +34,7 @@ PAIR = ("SE-HTGNN", "HTGNN")
 BATCH = 4
 
 #: From ``tuning.py``.
-RATES = {"SE-HTGNN": 1e-2, "HTGNN": 1e-2}
+RATES = {"SE-HTGNN": 1e-2, "HTGNN": 3e-3}
 
 
 def extra_file(name: str) -> Path:
