@@ -2,6 +2,7 @@
 
 from thrifty.advise.account import Account, Part
 from thrifty.advise.advice import Advice
+from thrifty.advise.contrastive import advise_contrastive
 from thrifty.advise.deciding import advise_decisions
 from thrifty.advise.federated import advise_federated
 from thrifty.advise.hardware import Device, Optimizer, device, optimizer
@@ -23,6 +24,7 @@ __all__ = [
     "Part",
     "Phases",
     "Reach",
+    "advise_contrastive",
     "advise_data",
     "advise_decisions",
     "advise_federated",

@@ -23,7 +23,7 @@ Model = Annotated[
     typer.Option(
         "--model",
         help="A config.json, the folder that holds one, or a name that comes along (qwen3-30b-a3b, mixtral-8x7b, "
-        "deepseek-v3, gpt-oss-20b, ...).",
+        "deepseek-v3, gpt-oss-20b, ...); to train, also a CLIP model, of open_clip or Transformers.",
     ),
 ]
 Gpu = Annotated[str, typer.Option("--gpu", help=f"The device: {', '.join(devices())}; or the JSON file of another.")]
@@ -112,7 +112,7 @@ def train(
     profiles: Profiles = None,
     as_json: Json = False,
 ) -> None:
-    """Training a language model: does it fit, and how long a sequence or large a batch would?
+    """Training a language model or a CLIP model: does it fit, and how long a sequence or large a batch would?
 
     All weights of an 8B model on one card:
     `thrifty advise train --model DIR --seq-len 32768 --gpu h100-80gb`
@@ -122,9 +122,25 @@ def train(
 
     Reinforcement learning on eight cards:
     `thrifty advise train --model DIR --objective grpo --gpus 8`
+
+    Images and captions, contrastively, 256 pairs a card (sequence and checkpointing are a language model's):
+    `thrifty advise train --model ViT-B-32 --batch 256 --gpus 8`
     """
+    from thrifty.advise.contrastive import advise_contrastive, is_two_towers
     from thrifty.advise.tuning import advise_training
 
+    if is_two_towers(model):
+        if lora or offload or objective != "sft" or context_parallel != 1:
+            raise ValueError(
+                "model: expected a language model with --lora, --offload, --objective or --context-parallel"
+            )
+        _print(
+            advise_contrastive(
+                model, device=gpu, optimizer=optimizer, batch=batch, dtype=dtype, gpus=gpus, profiles=profiles
+            ),
+            as_json,
+        )
+        return
     found = advise_training(
         model, device=gpu, optimizer=optimizer, length=seq_len, batch=batch, dtype=dtype, gpus=gpus,
         context_parallel=context_parallel, objective=objective, lora_rank=_rank(lora), checkpointing=checkpointing,

@@ -13,8 +13,9 @@ def predict(workload: Workload) -> LedgerDelta:
 
     Args:
         workload: Image-model training with ``embedding`` (the width of a CLIP model's embeddings; without it the
-            model is no pair of towers) and ``batch``; optionally ``steps`` (1), ``hidden_factor`` (0.5),
-            ``amor_steps`` (3) and ``amor_every`` (8).
+            model is no pair of towers) and ``batch``; optionally ``devices`` whose batches are one (1), ``steps``
+            (1), ``hidden_factor`` (0.5), ``amor_steps`` (3) and ``amor_every`` (8), and ``step_bytes`` at the peak,
+            of which ``floor_bytes`` are there whatever the loss is.
 
     Returns:
         Activations of the loss, state of the networks, and FLOPs over all steps, as changes.
@@ -35,21 +36,25 @@ def predict(workload: Workload) -> LedgerDelta:
             "it is a loss of two towers, as in CLIP; there is one model, or none is trained"
         )
     d, batch, steps = workload.number("embedding"), workload.number("batch"), workload.number("steps", 1)
+    everybody = batch * workload.number("devices", 1)
     hidden = workload.number("hidden_factor", 0.5) * d
     weights = 2 * (2 * d * hidden + 4 * d + 3 * hidden + 1)  # of both networks
-    logits = 4 * batch * batch
+    logits = 4 * batch * everybody
     block = 4 * min(BLOCK, batch * batch)
     # ClipLoss holds the logits of both directions, their log-softmax and a gradient; ours two blocks and four
     # gradients.
     before, after = 4 * logits, 2 * block + 4 * 4 * batch * d
     fits = workload.number("amor_steps", 3) / workload.number("amor_every", 8)
-    products = 3 if batch * batch <= BLOCK else 4  # one block's logits are kept, several are made twice
+    # The logits of a single block are kept for the towers' loss; several are made twice.
+    products = 3 if batch == everybody and batch * batch <= BLOCK else 4
+    step = workload.number("step_bytes", 0)
+    most = step - workload.number("floor_bytes", 0) if step else before  # of what is saved
     return LedgerDelta(
         entries=(
             Entry(
                 Resource.ACTIVATIONS,
-                min(0.0, after - before),
-                "2 blocks of logits + features' gradients − 4 · 4 batch²",
+                max(min(0.0, after - before), -most),
+                "2 blocks of logits + features' gradients − 4 · 4 batch · batch of all, where the loss is at the peak",
                 "each block of logits is made once and forgotten (measured: memory)",
             ),
             Entry(
@@ -60,8 +65,8 @@ def predict(workload: Workload) -> LedgerDelta:
             ),
             Entry(
                 Resource.FLOPS,
-                steps * (2 * batch * batch * d * (products - 6) + (5 * fits + 2) * batch * weights),
-                f"steps (2 batch² embedding ({products} − 6) + (5 fits + 2) batch weights)",
+                steps * (2 * batch * everybody * d * (products - 6) + (5 * fits + 2) * batch * weights),
+                f"steps (2 batch · batch of all · embedding ({products} − 6) + (5 fits + 2) batch weights)",
                 f"{products} products with the features where two directions of softmax need six; the networks' steps, "
                 "and what the previous ones say",
             ),
