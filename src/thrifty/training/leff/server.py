@@ -96,6 +96,8 @@ class LeffServer:
                 "pass some, or choose sampler='random' or importance='clients'"
             )
 
+        _check_tokens(model, proxy or [])
+
     @property
     def round(self) -> int:
         """Rounds that are finished."""
@@ -337,3 +339,15 @@ class LeffServer:
 
     def _targets(self) -> dict[str, Any]:
         return self.view.trained(range(self.view.num_layers), self.config.train_extras)
+
+
+def _check_tokens(model: nn.Module, proxy: Sequence[Batch]) -> None:
+    """Refuse token ids of another tokenizer's."""
+    known = getattr(getattr(model, "config", None), "vocab_size", None)
+    for batch in proxy:
+        ids = batch.get("input_ids")
+        if known is not None and isinstance(ids, Tensor) and ids.numel() and int(ids.max()) >= known:
+            raise ValueError(
+                f"proxy: expected token ids below {known}, the model's vocabulary, got {int(ids.max())}; "
+                "tokenize it with the model's own tokenizer"
+            )
