@@ -6,7 +6,14 @@ import pytest
 import torch
 from amorlip_ground import gradients, pairs
 
-from thrifty.training.amorlip import AmorLIPConfig, AmorLIPLoss, Coefficients, amortized_clip_loss, batch_log_partition
+from thrifty.training.amorlip import (
+    AmorLIPConfig,
+    AmorLIPLoss,
+    Coefficients,
+    amortized_clip_loss,
+    batch_log_partition,
+    estimate_log_partition,
+)
 
 S = torch.tensor(14.0)
 FAST = {"ema_decay": 0.5, "beta_epochs": 2, "steps_per_epoch": 10, "amor_every": 2}
@@ -95,6 +102,22 @@ def test_negatives_only_adds_the_batchs_own_pair():
         torch.logaddexp(x + math.log(31), S * (u * v).sum(1) + math.log(0.5)) for x in loss.amortizer.predict(u, v)
     )
     torch.testing.assert_close(loss.eval()(u, v, S), amortized_clip_loss(u, v, S, image, text, pos_coef=0.5))
+
+
+def test_errors_of_log_z_against_a_bank():
+    loss, (u, v) = make(num_samples=2000), pairs(1)
+    train(loss, 0, 15)
+    loss(u, v, S)
+    bank = torch.cat([pairs(step)[1].detach() for step in range(20)])
+    found = loss.diagnostics(bank)
+    exact = estimate_log_partition(u, bank, S)
+    divided = loss.log_lambda[0] - math.log(31 + 31 / 1999)
+    assert found["error_lambda"] == pytest.approx((divided - exact).square().mean().item(), rel=1e-4)
+    for which in ("online", "target"):
+        said = loss.amortizer.predict(u, v, S, which=which)[0]
+        assert found[f"error_{which}"] == pytest.approx((said - exact).square().mean().item(), rel=1e-4)
+    assert found["error_lambda"] < (batch_log_partition(u, v, S).mean_scale()[0] - exact).square().mean()
+    assert "error_lambda" not in loss.diagnostics()
 
 
 def test_evaluation_changes_nothing():

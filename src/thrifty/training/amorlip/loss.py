@@ -23,7 +23,7 @@ from thrifty.training.amorlip.amortizer import Pair, PartitionAmortizer
 from thrifty.training.amorlip.config import AmorLIPConfig
 from thrifty.training.amorlip.contrastive import Contrast, contrast
 from thrifty.training.amorlip.denominators import Denominators
-from thrifty.training.amorlip.partition import auto_pos_coef
+from thrifty.training.amorlip.partition import auto_pos_coef, estimate_log_partition
 from thrifty.training.amorlip.precision import as_number, wide
 from thrifty.training.amorlip.ring import Group, check_ranks, size_of
 from thrifty.training.amorlip.schedules import rho_at
@@ -277,29 +277,43 @@ class AmorLIPLoss(nn.Module):
         if self.check_every and self.group is not None and self.amortizer.steps % self.check_every == 0:
             check_ranks(self.amortizer.online, self.group)
 
-    def diagnostics(self) -> dict[str, float]:
+    def diagnostics(self, text_bank: Float[Tensor, "m dim"] | None = None) -> dict[str, float]:
         """Return what the last call found, as numbers (reading them waits for the device).
+
+        Args:
+            text_bank: Features of the data set's texts, or of many of them: also return how far log λ̄ is from log Z.
 
         Returns:
             ``beta``; quantiles 0.5, 0.9 and 1 of Σ_j w_ij, ``weight_median``, ``weight_p90``, ``weight_max``;
             ``limited``, weights above the limit; ``log_lambda``, the mean; ``lambda_drift``, the root mean
-            square of log λ between online and averaged networks; ``stage_one_share`` of the time between calls.
+            square of log λ between online and averaged networks; ``stage_one_share`` of the time between calls. With
+            a bank, mean squared errors of log Z of the last images: ``error_lambda``, of what they were divided by,
+            ``error_online`` and ``error_target``, of the networks.
         """
         if self._found is None:
             return {}
         found, (image, text) = self._found
+        u, v, scale = self._seen
         weight = torch.cat([found.image_weight, found.text_weight])
-        fast, slow = (torch.cat(self.amortizer.predict(*self._seen, which=which)) for which in ("online", "target"))
-        return {
+        fast, slow = (self.amortizer.predict(u, v, scale, which=which) for which in ("online", "target"))
+        said = {
             "beta": self.amortizer.beta,
             "weight_median": float(weight.quantile(0.5)),
             "weight_p90": float(weight.quantile(0.9)),
             "weight_max": float(weight.max()),
             "limited": float(found.limited),
             "log_lambda": float(torch.cat([image, text]).mean()),
-            "lambda_drift": float((fast - slow).square().mean().sqrt()),
+            "lambda_drift": float((torch.cat(fast) - torch.cat(slow)).square().mean().sqrt()),
             "stage_one_share": self._seconds_fitting / self._seconds if self._seconds else math.nan,
         }
+        if text_bank is None:
+            return said
+        exact = estimate_log_partition(u, text_bank, scale)
+        batch = len(u) if self.gather == "local" else len(u) * self.world_size
+        divided = image - math.log(self._denominators.coefficients(len(u)).count(batch))
+        for name, value in (("lambda", divided), ("online", fast[0]), ("target", slow[0])):
+            said[f"error_{name}"] = float((value - exact).square().mean())
+        return said
 
     def _check(self, image_features: Tensor, text_features: Tensor, scale: Tensor | float, ids: Tensor | None) -> None:
         ranks, steps = self.world_size, self.amortizer.steps
