@@ -31,10 +31,10 @@ RATES: dict[str, float] = {
     "HTGNN": 1e-2,
     "DyHATR-like": 3e-2,
     "RGCN": 3e-2,
-    "HGT": 3e-3,
+    "HGT": 3e-2,
     "HGT + GRU": 3e-3,
-    "GCN": 3e-3,
-    "GAT": 3e-3,
+    "GCN": 1e-2,
+    "GAT": 1e-2,
 }
 
 WIDTH, WINDOW, BATCH, DECAY = 16, 7, 16, 1e-4
