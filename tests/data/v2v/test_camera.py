@@ -49,11 +49,11 @@ def test_fixed_thresholds_belong_to_the_video():
 
 
 @pytest.mark.parametrize(("arguments", "said"), [
-    ((0.0, 1.0), "c_pos: expected a finite number above 0, got 0.0"),
+    ((0.0, 1.0), "c_pos: expected a finite number of at least 1e-06, got 0.0"),
     ((1.0, -0.1), "c_neg"), ((float("nan"), 1.0), "c_pos"), ((1.0, float("inf")), "c_neg"),
     ((1.0, 1.0, -0.1), "noise_std"), ((1.0, 1.0, 0.0, 1.5), "hot_fraction.*at most 1, got 1.5"),
     ((1.0, 1.0, 0.0, 0.0, float("nan")), "hot_std"), (([1.0, 2.0], [1.0, 2.0, 3.0]), "one a batch item"),
-    (([[1.0]], 1.0), "one a batch item"),
+    (([[1.0]], 1.0), "one a batch item"), (([], []), "one a batch item"), ((1e-39, 1.0), "c_pos"),
 ])  # fmt: skip
 def test_bad_cameras_are_refused(arguments, said):
     with pytest.raises(ValueError, match=said):
@@ -62,7 +62,7 @@ def test_bad_cameras_are_refused(arguments, said):
 
 @pytest.mark.parametrize("how", [
     {"threshold": (0, 1)}, {"threshold": (2, 1)}, {"ratio": (0.9, 1.2)}, {"noise_std": (-1, 0)},
-    {"hot_std": (0, float("nan"))},
+    {"hot_std": (0, float("nan"))}, {"hot_fraction": (0, 2)}, {"threshold": 0.2}, {"shot": (0, 1.5)}, {"leak": (-1, 0)},
 ])  # fmt: skip
 def test_bad_ranges_are_refused(how):
     with pytest.raises(ValueError, match=next(iter(how))):
@@ -80,3 +80,12 @@ def test_a_law_by_video_needs_a_video():
     v2v = VideoToVoxel(camera=FixedThresholds(EventCameraSampler()))
     with pytest.raises(ValueError, match="got FixedThresholds, a law by video"):
         v2v(torch.zeros(1, 6, 4, 4, dtype=torch.uint8))
+
+
+def test_leak_and_shot_noise_are_drawn_where_asked_for():
+    plain, more = EventCameraSampler(), EventCameraSampler(leak=(0.01, 0.02), shot=(0.001, 0.002))
+    one, other = (law.sample(100, torch.Generator().manual_seed(0)) for law in (plain, more))
+    assert (one.c_pos == other.c_pos).all(), "the others are drawn as before"
+    assert (one.leak == 0).all()
+    assert ((other.leak >= 0.01) & (other.leak <= 0.02)).all()
+    assert ((other.shot >= 0.001) & (other.shot <= 0.002)).all()

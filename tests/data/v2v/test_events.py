@@ -14,7 +14,8 @@ from thrifty.data.v2v import (
     events_to_voxel,
     frames_to_events,
     from_tonic,
-)  # fmt: skip
+)
+from thrifty.data.v2v.events import event_packets
 
 SIZE = (6, 8)
 
@@ -162,7 +163,35 @@ def test_a_pixel_is_silent_in_its_refractory_period():
 def test_bad_timestamps_are_refused():
     frames = np.zeros((3, 4, 4), np.uint8)
     for times in ([0, 1], [0, 2, 2], [0, 2, 1]):
-        with pytest.raises(ValueError, match="timestamps_us: expected 3 increasing"):
+        with pytest.raises(ValueError, match="timestamps: expected"):
             frames_to_events(frames, times, EventCamera(1, 1))
     with pytest.raises(ValueError, match="expected at least 2, got 1"):
         frames_to_events(frames[:1], [0], EventCamera(1, 1))
+
+
+def test_times_in_seconds_need_their_unit():
+    frames = np.stack([np.full((4, 4), level, np.uint8) for level in (40, 80, 160)])
+    with pytest.raises(ValueError, match="time_unit: expected one of 'us', 'ms', 's', 'ns' for floating timestamps"):
+        frames_to_events(frames, [0, 0.02, 0.04], EventCamera(0.2, 0.2))
+    for times, unit in (([0, 0.02, 0.04], "s"), ([0, 20, 40], "ms")):
+        made = frames_to_events(frames, times, EventCamera(0.2, 0.2), np.random.default_rng(0), time_unit=unit)
+        whole = frames_to_events(frames, [0, 20_000, 40_000], EventCamera(0.2, 0.2), np.random.default_rng(0))
+        assert (made == whole).all()
+        assert len(made) > 0
+    with pytest.raises(ValueError, match="timestamps: expected finite"):
+        frames_to_events(frames, [0, 0.02, float("inf")], EventCamera(0.2, 0.2), time_unit="s")
+
+
+def test_blocks_of_frames_give_the_stream_of_all_of_them():
+    frames = np.random.default_rng(0).integers(0, 256, (9, 8, 8)).astype(np.uint8)
+    times, camera = np.arange(9) * 10_000, EventCamera(0.2, 0.3, noise_std=0.05)
+    for silence in (0, 3_000):
+        whole = frames_to_events(frames, times, camera, np.random.default_rng(1), refractory_us=silence)
+        blocks = (frames[:1], frames[1:4], frames[4:])
+        parts = list(event_packets(blocks, times, camera, np.random.default_rng(1), refractory_us=silence))
+        assert [len(part) > 0 for part in parts] == [False, True, True]
+        assert (np.concatenate(parts) == whole).all()
+
+
+def test_an_empty_list_is_an_empty_stream():
+    assert (events_to_voxel({"x": [], "y": [], "t": [], "p": []}, (4, 4)) == 0).all()

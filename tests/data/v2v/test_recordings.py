@@ -137,6 +137,126 @@ def test_flow_is_measured_dense_and_sparse(tmp_path):
         evaluate(Sees("flow", [0.0, 0.0]), recording(tmp_path / "b.h5"))
 
 
+def rewritten(path, change):
+    with h5py.File(path, "a") as file:
+        change(file)
+    return path
+
+
+def moved(file, old, new, values=None):
+    values = file[old][()] if values is None else values
+    del file[old]
+    file[new] = values
+
+
+def test_whole_microseconds_and_short_names_are_the_same_recording(tmp_path):
+    def change(file):
+        for field in "xyp":
+            moved(file, f"events/{field}s", f"events/{field}")
+        moved(file, "events/ts", "events/t", np.rint(file["events/ts"][()] * 1e6).astype(np.int64))
+        for image in file["images"].values():
+            image.attrs["timestamp"] = round(image.attrs["timestamp"] * 1e6)
+
+    expected = list(read_windows(recording(tmp_path / "a.h5"), start=0.03))
+    found = list(read_windows(rewritten(recording(tmp_path / "b.h5"), change), start=0.03))
+    assert len(found) == len(expected) == 1
+    assert (found[0].voxel == expected[0].voxel).all()
+
+
+def test_images_are_in_the_order_of_their_times_whatever_their_names(tmp_path):
+    """image10 comes before image9 in the order of text."""
+
+    def change(file):
+        for i, name in enumerate((8, 9, 10)):
+            file.move(f"images/image{i:09d}", f"images/image{name}")
+        for i, name in enumerate((9, 10)):
+            file.move(f"flow/flow{i:09d}", f"flow/flow{name}")
+
+    flow = np.stack([np.full((2, 12, 16), value, np.float32) for value in (1, 2)])
+    path = rewritten(recording(tmp_path / "a.h5", flow), change)
+    assert [(int(part.frame[0, 0]), float(part.flow[0, 0, 0])) for part in read_windows(path)] == [(100, 1), (200, 2)]
+
+
+@pytest.mark.parametrize("off", [-2, -1, 0, 1, 100])
+def test_event_idx_is_a_hint_that_is_checked(tmp_path, off):
+    def change(file):
+        for image in file["images"].values():
+            image.attrs["event_idx"] = int(image.attrs["event_idx"]) + off
+
+    path = recording(tmp_path / "a.h5")
+    counts = [part.events for part in read_windows(path)]
+    assert [part.events for part in read_windows(rewritten(path, change))] == counts
+
+
+@pytest.mark.parametrize(("change", "said"), [
+    (lambda file: file["events/ts"].write_direct(file["events/ts"][()][::-1].copy()), "sorted by time"),
+    (lambda file: moved(file, "images/image000000001", "images/image000000001", np.zeros((12, 16, 3), np.uint8)),
+     "'timestamp'"),
+    (lambda file: file.pop("events/ps"), "events/p or events/ps, got ts, xs, ys"),
+    (lambda file: file.pop("images"), "'images'"),
+    (lambda file: file.create_dataset("flow/flow0", data=np.zeros((2, 12, 16))), "flow for every two images, got 1"),
+])  # fmt: skip
+def test_other_layouts_say_what_is_wrong(tmp_path, change, said):
+    path = rewritten(recording(tmp_path / "a.h5"), change)
+    with pytest.raises(ValueError, match=rf"a.h5: .*{said}"):
+        list(read_windows(path))
+
+
+def test_colour_needs_the_order_of_its_channels(tmp_path):
+    colour = np.zeros((12, 16, 3), np.uint8)
+    colour[..., 0] = 255
+
+    def change(file):
+        held = dict(file["images/image000000001"].attrs)
+        moved(file, "images/image000000001", "images/image000000001", colour)
+        file["images/image000000001"].attrs.update(held)
+
+    path = rewritten(recording(tmp_path / "a.h5"), change)
+    with pytest.raises(ValueError, match=r"channels='rgb' or 'bgr', got /images/image000000001 of uint8 \(12, 16, 3\)"):
+        list(read_windows(path))
+
+
+def test_a_truncated_file_is_named(tmp_path):
+    path = recording(tmp_path / "a.h5")
+    path.write_bytes(path.read_bytes()[:2000])
+    for read in (read_events, lambda p: list(read_windows(p))):
+        with pytest.raises(ValueError, match="a.h5: it cannot be read as a recording"):
+            read(path)
+
+
+def test_a_network_is_measured_on_the_grids_that_it_was_trained_on(tmp_path):
+    seen = []
+
+    class Looks(nn.Module):
+        task = "reconstruction"
+
+        def forward(self, voxel, state):
+            seen.append(voxel)
+            return torch.zeros(1, 1, *voxel.shape[-2:]), None
+
+    path, model = recording(tmp_path / "a.h5"), Looks()
+    model.grids = {"num_bins": 3, "representation": "interpolated", "normalize": True}
+    evaluate(model, path)
+    expected = next(iter(read_windows(path, 3, representation="interpolated", normalize=True))).voxel
+    assert (seen[0][0].numpy() == expected).all()
+    assert np.abs(expected).max() < np.abs(next(iter(read_windows(path, 3, representation="interpolated"))).voxel).max()
+    evaluate(model, path, bins=4, representation="discrete", normalize=False)
+    assert (seen[2][0].numpy() == next(iter(read_windows(path, 4))).voxel).all()
+
+
+def test_a_full_disk_leaves_nothing_behind(tmp_path, monkeypatch):
+    import faery
+
+    def full(self, path, **how):
+        path.with_name(f"{path.name}.write").write_bytes(b"half of it")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(faery.FiniteEventsStream, "to_file", full)
+    with pytest.raises(OSError, match="No space left"):
+        write_events(tmp_path / "a.raw", stream(), (12, 16))
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_recordings_that_lack_something(tmp_path):
     path = recording(tmp_path / "a.h5")
     with h5py.File(path, "a") as file:

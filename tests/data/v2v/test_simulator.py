@@ -278,6 +278,48 @@ def test_noise_on_the_potential_differs_from_noise_on_counts():
     assert VideoToVoxel(camera=camera, noise="external").counts(frames, generator())[0].is_floating_point()
 
 
+@pytest.mark.parametrize("noise", ["potential", "external"])
+@pytest.mark.parametrize("representation", ["discrete", "interpolated"])
+def test_leak_and_shot_noise_are_the_same_bits_in_torch(noise, representation):
+    if noise == "external" and representation == "interpolated":
+        return
+    camera = EventCamera([0.2, 0.4], [0.3, 0.2], 0.02, 0.01, 0.5, leak=[0.01, 0.0], shot=[0.05, 0.01])
+    how = {"camera": camera, "noise": noise, "representation": representation}
+    frames = video(2, 11, 24, 30)
+    here, there = (VideoToVoxel(**how, backend=backend)(frames, generator()) for backend in ("numba", "torch"))
+    assert torch.equal(here, there) if representation == "discrete" else torch.allclose(here, there, atol=1e-4)
+    v2v = VideoToVoxel(**how)
+    first, info = v2v(frames[:, :6], generator(), return_info=True)
+    second = v2v(frames[:, 6:], state=info["state"])
+    assert torch.equal(torch.cat([first, second], dim=1), here)
+
+
+def test_a_leak_fires_upwards_as_often_as_it_fills_a_threshold():
+    frames = torch.full((1, 101, 40, 40), 90, dtype=torch.uint8)
+    counts, _ = VideoToVoxel(camera=EventCamera(0.2, 0.2, leak=0.01)).counts(frames, generator())
+    assert counts.min() == 0
+    assert float(counts.sum()) / 1600 == pytest.approx(100 * 0.01 / 0.2 - 0.5, rel=0.05), (
+        "half a threshold is still on its way"
+    )
+
+
+def test_shot_noise_jumps_as_often_as_asked_in_both_directions():
+    frames = torch.full((1, 51, 60, 60), 90, dtype=torch.uint8)
+    v2v = VideoToVoxel(camera=EventCamera(0.3, 0.3, shot=0.02), noise="external")
+    jumps = v2v.counts(frames, generator())[0]
+    assert float((jumps == 1).float().mean()) == pytest.approx(0.01, rel=0.1)
+    assert float((jumps == -1).float().mean()) == pytest.approx(0.01, rel=0.1)
+    events = VideoToVoxel(camera=EventCamera(0.3, 0.3, shot=0.02)).counts(frames, generator())[0]
+    assert 0.005 < float((events != 0).float().mean()) < 0.02, "about half of the jumps cross a threshold at once"
+
+
+def test_few_frames_or_narrow_ones_are_grey_if_said_so():
+    v2v = VideoToVoxel(2, camera=EventCamera(0.2, 0.2))
+    for shape in ((5, 3, 8, 8), (1, 3, 8, 3)):
+        frames = torch.randint(0, 256, shape, dtype=torch.uint8, generator=generator())
+        assert v2v(frames, generator(), channels="grey").shape == (shape[0], 1, 2, *shape[2:])
+
+
 def test_contrast_is_all_that_counts():
     """Without gamma, and with log_eps near 0, a factor on all intensities changes nothing."""
     frames = torch.rand(1, 11, 16, 16, generator=generator(), dtype=torch.float64) * 0.8 + 0.1
@@ -320,6 +362,8 @@ def test_normalized_divides_by_robust_maxima(scale):
     (torch.zeros(1, 6, 4, 4, dtype=torch.int64), {}, "expected uint8"),
     (torch.zeros(6, 5, 3, dtype=torch.uint8), {}, "channels="),
     (torch.zeros(1, 6, 5, 5, 3, dtype=torch.uint8), {}, "channels="),
+    (torch.zeros(11, 6, 5, 4, dtype=torch.uint8), {}, "looks like channels"),
+    (torch.zeros(11, 3, 16, 16, dtype=torch.uint8), {}, "looks like channels"),
     (torch.zeros(1, 6, 5, 5, 4, dtype=torch.uint8), {"channels": "rgb"}, "three channels"),
     (torch.zeros(1, 6, 5, 5, 3, dtype=torch.uint8), {"channels": "gbr"}, "'rgb', 'bgr'"),
     (torch.zeros(1, 5, 4, 4, dtype=torch.uint8), {}, "multiple of 5 bins x 1 frames [+] 1, got 5"),

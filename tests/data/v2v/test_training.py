@@ -4,13 +4,16 @@ import json
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
-from thrifty.data.v2v import Augmentation, EventCamera, VideoToVoxel, VideoVoxelDataset
+from thrifty.data.v2v import EVENT, Augmentation, EventCamera, VideoToVoxel, VideoVoxelDataset
 from thrifty.data.v2v.networks import build_model
+from thrifty.data.v2v.recipe import Recipe
+from thrifty.data.v2v.recordings import evaluate, write_recording
 from thrifty.data.v2v.saving import load_model, save_model
-from thrifty.data.v2v.training import FlowTrainer, Recipe, ReconstructionTrainer
+from thrifty.data.v2v.training import FlowTrainer, ReconstructionTrainer
 
 PLAIN = Augmentation(flip=False, pause=None)
 
@@ -59,6 +62,96 @@ def test_an_interrupted_run_ends_where_an_uninterrupted_one_does(samples, tmp_pa
     assert len(list((tmp_path / "run").glob("checkpoint-*"))) <= 2
     with pytest.raises(ValueError, match=r"lr: the run in .* has 0.001, got 0.01"):
         ReconstructionTrainer(samples(), Recipe("firenet", 2, 1, lr=1e-2, chunk=1)).fit(tmp_path / "run")
+
+
+def test_a_finished_run_is_left_as_it_is(samples, tmp_path):
+    recipe = Recipe("firenet", 1, 2, lr=1e-3)
+    first = ReconstructionTrainer(samples(), recipe).fit(tmp_path / "run")
+    again = ReconstructionTrainer(samples(), recipe).fit(tmp_path / "run")
+    assert again["loss"] == first["loss"] == json.loads((tmp_path / "run/result.json").read_text())["loss"]
+
+
+@pytest.mark.parametrize("lr", [1e30, float("inf")])
+def test_a_run_that_diverges_stops_and_saves_nothing_of_it(samples, tmp_path, lr):
+    trainer = ReconstructionTrainer(samples(), Recipe("firenet", 3, 1, lr=lr))
+    with pytest.raises(ValueError, match=r"lr: .*(step \d is|finite after step)"):
+        trainer.fit(tmp_path / "run")
+    assert not (tmp_path / "run/model.safetensors").exists()
+    assert not (tmp_path / "run/result.json").exists()
+
+
+@pytest.mark.filterwarnings("ignore:skipped")
+def test_corrupt_videos_change_nothing_for_a_resumed_run(clip, tmp_path, monkeypatch):
+    from thrifty.data.v2v import dataset
+    from thrifty.data.v2v.video import VideoError, read_frames
+
+    def read(path, start=0, count=None, **how):
+        if "bad" in str(path) and start + count > 15:
+            raise VideoError(f"{path}: it is corrupt behind frame 15")
+        return read_frames(path, start, count, **how)
+
+    monkeypatch.setattr(dataset, "read_frames", read)
+    videos, recipe = [clip("bad.mp4"), clip("good.mp4", seed=1)], Recipe("firenet", 2, 1, lr=1e-3)
+
+    def trainer():
+        data = VideoVoxelDataset(videos, sequence_length=2, crop=16, augmentation=PLAIN)
+        return ReconstructionTrainer(data, recipe)
+
+    whole = trainer().fit(tmp_path / "whole")
+    trainer().fit(tmp_path / "run", steps=5)
+    resumed = trainer().fit(tmp_path / "run")
+    assert resumed["losses"] == whole["losses"][5:]
+    assert resumed["skipped"] == whole["skipped"] == 1
+
+
+def test_a_disk_that_is_full_is_named(samples, tmp_path, monkeypatch):
+    from thrifty.data.v2v import checkpoints
+
+    def full(path, content, **how):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(checkpoints, "write_whole", full)
+    with pytest.raises(OSError, match="checkpoint cannot be written: No space left on device: .*checkpoint-1"):
+        ReconstructionTrainer(samples(), Recipe("firenet", 1, 4)).fit(tmp_path / "run")
+    assert not (tmp_path / "run/checkpoint-1").exists()
+
+
+def test_the_checkpoint_that_errs_least_is_kept_apart(samples, tmp_path):
+    errors = iter([3.0, 1.0, 2.0, 4.0])
+    trainer = ReconstructionTrainer(samples(), Recipe("firenet", 1, 1, lr=1e-3))
+    weights = []
+
+    def judge(model):
+        weights.append([p.detach().clone() for p in model.parameters()])
+        return next(errors)
+
+    trainer.fit(tmp_path / "run", save_every=1, judge=judge, steps=3)
+    result = ReconstructionTrainer(samples(), trainer.recipe).fit(tmp_path / "run", save_every=1, judge=judge)
+    assert (result["best"], result["best_step"]) == (1.0, 2)
+    best = load_model(tmp_path / "run/best")
+    assert all(torch.equal(a, b) for a, b in zip(best.parameters(), weights[1], strict=True))
+
+
+def test_trainers_measure_their_network_on_recordings(samples, tmp_path):
+    frames = np.stack([np.full((16, 16), level, np.uint8) for level in (0, 100, 200)])
+    flow = np.full((2, 2, 16, 16), 3, np.float32)
+    path = write_recording(tmp_path / "a.h5", np.empty(0, EVENT), frames, np.array([0, 40_000, 80_000]), flow)
+    v2v = VideoToVoxel(3, camera=EventCamera(0.1, 0.1), normalize=True)
+    trainer = ReconstructionTrainer(samples(v2v=v2v), Recipe("firenet", 1, 1))
+    found = trainer.evaluate(path)[str(path)]
+    assert found["windows"] == 2
+    trainer.save(tmp_path / "model")
+    assert load_model(tmp_path / "model").grids == {"num_bins": 3, "representation": "discrete", "normalize": True}
+    assert evaluate(load_model(tmp_path / "model"), path) == pytest.approx(found)
+    flows = FlowTrainer(
+        samples(return_first_frame=True), Recipe("evflownet", 1, 1), model=build_model("evflownet", base=2)
+    )
+    found = flows.evaluate([path])[str(path)]
+    assert found["epe"] > 0
+    assert found["sparse_epe"] != found["sparse_epe"], "no event, no pixel that counts"
+    flows.save(tmp_path / "flow")
+    assert load_model(tmp_path / "flow").predict.in_channels == 2
 
 
 def test_the_sensor_in_the_step_gives_the_same_training(samples):

@@ -10,10 +10,11 @@ from thrifty.data.v2v.index import VideoIndex
 from thrifty.data.v2v.intensity import log_intensity, log_table, to_grey
 from thrifty.data.v2v.loading import EpochSampler, enter_epoch, make_loader
 from thrifty.data.v2v.networks import build_model, register_architecture
+from thrifty.data.v2v.recipe import Recipe
 from thrifty.data.v2v.saving import load_model, save_model
 from thrifty.data.v2v.sensor import SensorState
 from thrifty.data.v2v.simulator import VideoToVoxel
-from thrifty.data.v2v.training import FlowTrainer, Recipe, ReconstructionTrainer
+from thrifty.data.v2v.training import FlowTrainer, ReconstructionTrainer
 
 __all__ = [
     "EVENT",

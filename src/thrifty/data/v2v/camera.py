@@ -15,6 +15,12 @@ from numpy.typing import ArrayLike, NDArray
 
 Range = tuple[float, float]
 
+#: The smallest threshold, log units: far below any camera's, and far above what float32 rounds to nothing.
+LEAST = 1e-6
+
+#: Parameters that are shares or probabilities.
+SHARES = ("hot_fraction", "shot")
+
 
 @dataclass(frozen=True, eq=False)
 class EventCamera:
@@ -26,9 +32,12 @@ class EventCamera:
         noise_std: Standard deviation of the background noise, log units a frame.
         hot_fraction: Share of pixels that are hot.
         hot_std: Standard deviation of what a hot pixel drifts by in every frame, log units.
+        leak: What every pixel drifts by in every frame, log units: leak noise, which fires upwards.
+        shot: Probability, a pixel and frame, that the potential jumps by one threshold, up or down: shot noise.
 
     Raises:
-        ValueError: A threshold is not above 0, a fraction is not in [0, 1], a number is not finite, or lengths differ.
+        ValueError: There is no camera, a threshold is below :data:`LEAST`, a share is not in [0, 1], a number is not
+            finite, or lengths differ.
 
     Example:
         >>> EventCamera(0.2, 0.25).c_neg
@@ -45,6 +54,8 @@ class EventCamera:
     noise_std: NDArray[np.float64]
     hot_fraction: NDArray[np.float64]
     hot_std: NDArray[np.float64]
+    leak: NDArray[np.float64]
+    shot: NDArray[np.float64]
 
     def __init__(
         self,
@@ -53,6 +64,8 @@ class EventCamera:
         noise_std: ArrayLike = 0.0,
         hot_fraction: ArrayLike = 0.0,
         hot_std: ArrayLike = 0.0,
+        leak: ArrayLike = 0.0,
+        shot: ArrayLike = 0.0,
     ) -> None:
         given = {
             "c_pos": c_pos,
@@ -60,19 +73,21 @@ class EventCamera:
             "noise_std": noise_std,
             "hot_fraction": hot_fraction,
             "hot_std": hot_std,
+            "leak": leak,
+            "shot": shot,
         }
         arrays = {name: np.atleast_1d(np.asarray(value, dtype=np.float64)) for name, value in given.items()}
         sizes = {len(array) for array in arrays.values()} - {1}
-        if len(sizes) > 1 or any(array.ndim != 1 for array in arrays.values()):
+        if len(sizes) > 1 or sizes == {0} or any(array.ndim != 1 for array in arrays.values()):
             shapes = ", ".join(f"{name} {array.shape}" for name, array in arrays.items())
             raise ValueError(f"camera: expected one number, or one a batch item, in every field, got {shapes}")
         for name, array in arrays.items():
-            low, what = (0.0, "above 0") if name in ("c_pos", "c_neg") else (-np.finfo(float).tiny, "of at least 0")
-            high = 1.0 if name == "hot_fraction" else np.inf
-            bad = ~(np.isfinite(array) & (array > low) & (array <= high))
+            low = LEAST if name in ("c_pos", "c_neg") else 0.0
+            high = 1.0 if name in SHARES else np.inf
+            bad = ~(np.isfinite(array) & (array >= low) & (array <= high))
             if bad.any():
                 limit = " and at most 1" if high == 1.0 else ""
-                raise ValueError(f"{name}: expected a finite number {what}{limit}, got {array[bad][0]}")
+                raise ValueError(f"{name}: expected a finite number of at least {low:g}{limit}, got {array[bad][0]}")
             object.__setattr__(self, name, np.broadcast_to(array, (max(sizes, default=1),)))
 
     def __len__(self) -> int:
@@ -109,9 +124,11 @@ class EventCameraSampler:
         hot_fraction: Range of the share of hot pixels.
         hot_std: Range of their strength.
         scale_noise: Multiply both strengths by the positive threshold (off in the paper).
+        leak: Range of the leak (none in the paper, which found that the simpler noise trains better).
+        shot: Range of the shot noise (likewise).
 
     Raises:
-        ValueError: A range is reversed, not finite, or below what its parameter allows (ratio: 1).
+        ValueError: A range is reversed, not finite, or outside what its parameter allows (ratio: from 1 on).
 
     Example:
         >>> cameras = EventCameraSampler().sample(4, torch.Generator().manual_seed(0))
@@ -128,15 +145,17 @@ class EventCameraSampler:
     hot_fraction: Range = (0.0, 1e-3)
     hot_std: Range = (0.0, 10.0)
     scale_noise: bool = False
+    leak: Range = (0.0, 0.0)
+    shot: Range = (0.0, 0.0)
 
     def __post_init__(self) -> None:
-        least = {"threshold": 0.0, "ratio": 1.0}
-        for name in ("threshold", "ratio", "noise_std", "hot_fraction", "hot_std"):
-            low, high = getattr(self, name)
-            floor = least.get(name, 0.0)
-            inside = low > floor if name == "threshold" else low >= floor
-            if not (np.isfinite([low, high]).all() and inside and low <= high):
-                raise ValueError(f"{name}: expected a range (low, high) from {floor:g} upwards, got {(low, high)}")
+        least = {"threshold": LEAST, "ratio": 1.0}
+        for name in ("threshold", "ratio", "noise_std", "hot_fraction", "hot_std", "leak", "shot"):
+            given, floor, top = getattr(self, name), least.get(name, 0.0), 1.0 if name in SHARES else np.inf
+            values = np.asarray(given, dtype=np.float64)
+            if values.shape != (2,) or not (np.isfinite(values).all() and floor <= values[0] <= values[1] <= top):
+                limit = " and at most 1" if top == 1.0 else ""
+                raise ValueError(f"{name}: expected a range (low, high) of at least {floor:g}{limit}, got {given!r}")
 
     def sample(self, n: int, generator: torch.Generator | np.random.Generator | None = None) -> EventCamera:
         """Draw ``n`` cameras."""
@@ -150,7 +169,8 @@ class EventCameraSampler:
         positive_first = u[5] < 0.5
         c_pos, c_neg = np.where(positive_first, c, r * c), np.where(positive_first, r * c, c)
         scale = c_pos if self.scale_noise else 1.0
-        return EventCamera(c_pos, c_neg, sigma * scale, fraction, strength * scale)
+        more = [low + (high - low) * uniforms(generator, n) if high else 0.0 for low, high in (self.leak, self.shot)]
+        return EventCamera(c_pos, c_neg, sigma * scale, fraction, strength * scale, *more)
 
 
 @dataclass(frozen=True)
@@ -180,7 +200,9 @@ class FixedThresholds:
         """Draw the camera of one sample of a video, whatever names it."""
         fixed = self.sampler.sample(1, np.random.default_rng([self.seed, *video.encode()]))
         fresh = self.sampler.sample(1, generator)
-        return EventCamera(fixed.c_pos, fixed.c_neg, fresh.noise_std, fresh.hot_fraction, fresh.hot_std)
+        return EventCamera(
+            fixed.c_pos, fixed.c_neg, fresh.noise_std, fresh.hot_fraction, fresh.hot_std, fresh.leak, fresh.shot
+        )
 
 
 #: Round figures for sensors in ordinary settings (thresholds in log units); start here, and measure your own.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -37,38 +38,34 @@ def convert(
     bins: Bins = 5,
     start: Annotated[int, typer.Option(help="First frame.", min=0)] = 0,
     frames: Annotated[int | None, typer.Option(help="How many; else all that follow.", min=2)] = None,
+    every: Annotated[int, typer.Option(help="A recording keeps every so-manieth frame.", min=1)] = 1,
+    flow: Annotated[
+        bool, typer.Option("--flow", help="Move a window over the first frame, and write its exact flow too (.h5).")
+    ] = False,
+    side: Annotated[int, typer.Option(help="Of that window, pixels.", min=8)] = 128,
+    speed: Annotated[float, typer.Option(help="Of that window, pixels a frame at most.")] = 1.0,
     seed: Seed = 0,
     force: Force = False,
 ) -> None:
     """Turn a video into an event recording, or into voxel grids."""
-    import io
+    from thrifty.data.v2v.converting import GRIDS, check_ending, video_to_events, video_to_grids, window_to_recording
 
-    import numpy as np
-    import torch
-
-    from thrifty.data.v2v import VideoToVoxel, frames_to_events
-    from thrifty.data.v2v.event_files import write_events
-    from thrifty.data.v2v.recordings import write_recording
-    from thrifty.data.v2v.video import read_frames, timestamps
-
-    refuse_existing(out, force)
-    drawn, levels = _camera(camera, seed), read_frames(video, start, frames)
-    generator = torch.Generator().manual_seed(seed)
-    if out.suffix == ".npz":
-        usable = (len(levels) - 1) // bins * bins + 1
-        voxels = VideoToVoxel(bins, camera=drawn)(torch.from_numpy(levels[None, :usable]), generator)[0].numpy()
-        held = io.BytesIO()
-        np.savez_compressed(held, voxels=voxels, camera=json.dumps(drawn.describe()[0]))
-        write_whole(out, held.getvalue(), force=force)
-        typer.echo(f"{out}: {len(voxels)} voxel grids of {voxels.shape[1:]}")
-        return
-    times = np.rint(timestamps(video)[start : start + len(levels)])
-    events = frames_to_events(levels, times, drawn, generator)
-    if out.suffix in (".h5", ".hdf5"):
-        write_recording(out, events, levels, times, force=force)
+    check_ending(out, flow=flow)
+    drawn = _camera(camera, seed)
+    if flow:
+        events, fields = window_to_recording(
+            video, out, drawn, bins=bins, side=side, start=start, frames=frames or 101, speed=speed, seed=seed,
+            force=force,
+        )  # fmt: skip
+        typer.echo(f"{out}: {events} events, {fields} fields of flow of {side} x {side}, {bins} frames each")
+    elif out.suffix.lower() in GRIDS:
+        shape = video_to_grids(video, out, drawn, bins=bins, start=start, frames=frames, seed=seed, force=force)
+        typer.echo(f"{out}: {shape[0]} voxel grids of {shape[1:]}")
     else:
-        write_events(out, events, levels.shape[1:], force=force)
-    typer.echo(f"{out}: {len(events)} events, {len(levels)} frames of {levels.shape[1]} x {levels.shape[2]}")
+        events, (count, height, width) = video_to_events(
+            video, out, drawn, start=start, frames=frames, every=every, seed=seed, force=force
+        )
+        typer.echo(f"{out}: {events} events, {count} frames of {height} x {width}")
 
 
 @app.command()
@@ -81,13 +78,13 @@ def report(
     """Tell what a list of videos holds, and what storing its events or voxel grids would take."""
     from thrifty.data.v2v import VideoIndex
     from thrifty.data.v2v.report import as_json as rows_of
-    from thrifty.data.v2v.report import statistics_of, storage_report
+    from thrifty.data.v2v.report import statistics_of, storage_reports
 
     values = _numbers(thresholds, "thresholds")
     index, left_out = VideoIndex.scan(list(videos))
+    found, broken = storage_reports(index, values, limit)
+    left_out += broken
     facts = statistics_of(index) | {"left_out": left_out}
-    paths = [index.path(i) for i in range(min(limit, len(index)))]
-    found = {path: storage_report(path, values) for path in paths}
     if as_json:
         typer.echo(json.dumps({"list": facts, "storage": {path: rows_of(rows) for path, rows in found.items()}}))
         return
@@ -121,6 +118,10 @@ def train(
     teacher: Annotated[str, typer.Option(help="Flow: dis, raft-small or raft-large.")] = "dis",
     weights: Annotated[Path | None, typer.Option(help="Of a RAFT teacher.", exists=True)] = None,
     perceptual: Annotated[str, typer.Option(help="substitute, lpips-vgg, lpips-alex or none.")] = "substitute",
+    validate: Annotated[
+        list[Path] | None, typer.Option(help="Recordings; the checkpoint that errs least there is kept in out/best.")
+    ] = None,
+    select_by: Annotated[str, typer.Option(help="mse, lpips-alex, lpips-vgg or epe; else mse, of flow epe.")] = "",
     workers: Annotated[int, typer.Option(help="Processes that decode.", min=0)] = 2,
     precision: Precision = "fp32",
     save_every: SaveEvery = 500,
@@ -137,8 +138,9 @@ def train(
     from thrifty.data.v2v import VideoVoxelDataset
     from thrifty.data.v2v.config import PipelineConfig
     from thrifty.data.v2v.networks import build_model
+    from thrifty.data.v2v.recipe import Recipe
     from thrifty.data.v2v.teachers import named
-    from thrifty.data.v2v.training import TRAINERS, Recipe
+    from thrifty.data.v2v.training import TRAINERS
 
     settings = PipelineConfig.from_json(config.read_text(), name=str(config)) if config else PipelineConfig()
     given = {"epochs": epochs, "batch": batch, "lr": lr, "chunk": chunk}
@@ -163,7 +165,8 @@ def train(
         typer.echo(f"step {step} of {total}: loss {loss:.4f}", err=True)
 
     about = {"config": json.loads(settings.to_json()), "videos": [str(path) for path in videos], "teacher": teacher}
-    result = trainer.fit(out, save_every=save_every, about=about, progress=tell)
+    judge = _judge(validate, select_by or ("epe" if flow else "mse"), device) if validate else None
+    result = trainer.fit(out, save_every=save_every, about=about, progress=tell, judge=judge)
     if first_process():
         write_whole(out / "pipeline.json", settings.to_json(), force=True)
         typer.echo(json.dumps({k: v for k, v in result.items() if k != "losses"}))
@@ -175,14 +178,18 @@ def train(
 def evaluate(
     model: Annotated[Path, typer.Argument(help="Folder of a trained network.", exists=True)],
     recordings: Annotated[list[Path], typer.Argument(help="HDF5 recordings with events and images.", exists=True)],
-    bins: Bins = 5,
+    bins: Annotated[int | None, typer.Option(help="Of a voxel grid; else as in training.", min=1)] = None,
     window: Annotated[str, typer.Option(help="What bins divide: frames, or events as the paper tests.")] = "frames",
-    representation: Annotated[str, typer.Option(help="discrete or interpolated.")] = "discrete",
+    representation: Annotated[str | None, typer.Option(help="discrete or interpolated; else as in training.")] = None,
+    normalize: Annotated[
+        bool | None, typer.Option("--normalize/--no-normalize", help="Voxel grids; else as in training.")
+    ] = None,
     start: Annotated[float, typer.Option(help="Seconds behind the first frame.", min=0)] = 0.0,
     end: Annotated[float, typer.Option(help="Seconds at which to stop.")] = float("inf"),
     standard_cuts: Annotated[
         bool, typer.Option("--standard-cuts", help="Cut sequences of IJRR and MVSEC as the field does.")
     ] = False,
+    channels: Annotated[str | None, typer.Option(help="rgb or bgr, where images are in colour.")] = None,
     perceptual: Annotated[str, typer.Option(help="none, lpips-alex or lpips-vgg.")] = "none",
     legacy_ssim: Annotated[bool, typer.Option("--legacy-ssim", help="A data range of 2, as published tables.")] = False,
     device: Device = "auto",
@@ -194,29 +201,32 @@ def evaluate(
     from thrifty.data.v2v.recordings import standard_cut
     from thrifty.data.v2v.saving import load_model
 
-    loaded, place = load_model(model), device_of(device)
-    found = {
-        str(path): measure(
-            loaded, path, bins=bins, device=place, perceptual=_perceptual(perceptual), legacy_ssim=legacy_ssim,
-            window=window, representation=representation,
-            **({"start": start, "end": end} | (standard_cut(path) if standard_cuts else {})),
-        )
-        for path in recordings
-    }  # fmt: skip
+    loaded, place, metric = load_model(model), device_of(device), _perceptual(perceptual)
+    found = {}
+    for path in recordings:
+        span: dict[str, Any] = {"start": start, "end": end} | (standard_cut(path) if standard_cuts else {})
+        found[str(path)] = measure(
+            loaded, path, bins=bins, device=place, perceptual=metric, legacy_ssim=legacy_ssim, window=window,
+            representation=representation, normalize=normalize, channels=channels, **span,
+        )  # fmt: skip
     if as_json:
-        typer.echo(json.dumps(found))
+        measured = {path_: {k: None if math.isnan(v) else v for k, v in row.items()} for path_, row in found.items()}
+        typer.echo(json.dumps(measured))  # NaN is no JSON
         return
     names = list(next(iter(found.values())))
     table = Table("recording", *names, box=None, header_style="bold")
-    for path, row in found.items():
-        table.add_row(Path(path).name, *(f"{row[name]:.4g}" for name in names))
+    for path_, row in found.items():
+        table.add_row(Path(path_).name, *(f"{row[name]:.4g}" for name in names))
     Console().print(table)
 
 
 @app.command()
 def show(
     source: Annotated[Path, typer.Argument(help="A video, or an event recording.", exists=True)],
-    out: Annotated[Path, typer.Option(help="An .mp4, or a .png of one voxel grid.")],
+    out: Annotated[Path, typer.Option(help="An .mp4, or a .png of the first one.")],
+    flow: Annotated[
+        bool, typer.Option("--flow", help="Draw flow, beside its wheel: a recording's own, or a video's by OpenCV.")
+    ] = False,
     camera: Camera = "davis346",
     bins: Bins = 5,
     start: Annotated[int, typer.Option(help="First frame.", min=0)] = 0,
@@ -224,45 +234,17 @@ def show(
     seed: Seed = 0,
     force: Force = False,
 ) -> None:
-    """Draw voxel grids in red and blue."""
-    import numpy as np
-
-    from thrifty.data.v2v.pictures import save_png, voxel_picture
-    from thrifty.data.v2v.video import write_video
+    """Draw voxel grids in red and blue, or flow on the colour wheel."""
+    from thrifty.data.v2v.drawing import flow_pictures, grid_pictures, save_pictures
 
     refuse_existing(out, force)
-    grids = _grids(source, camera, bins, start, frames, seed)
-    if out.suffix == ".png":
-        save_png(out, voxel_picture(grids[0]), force=force)
-    else:
-        scale = max(1.0, float(np.quantile(np.abs(grids.sum(axis=1)), 0.99)))
-        beside = out.with_name(f".part-{out.name}")
-        try:
-            write_video(beside, np.stack([voxel_picture(grid, scale) for grid in grids]), rate=10)
-            beside.replace(out)
-        finally:
-            beside.unlink(missing_ok=True)
+    pictures = (
+        flow_pictures(source, bins, start, frames)
+        if flow
+        else grid_pictures(source, _camera(camera, seed), bins, start, frames, seed)
+    )
+    save_pictures(out, pictures, force=force)
     typer.echo(f"wrote {out}", err=True)
-
-
-def _grids(source: Path, camera: str, bins: int, start: int, frames: int, seed: int) -> Any:
-    """Return voxel grids of a video, of ``bins`` intervals each, or of a recording, of 40 ms each."""
-    import numpy as np
-    import torch
-
-    from thrifty.data.v2v import VideoToVoxel, events_to_voxel
-    from thrifty.data.v2v.event_files import SUFFIXES, read_events
-    from thrifty.data.v2v.video import probe, read_frames
-
-    if source.suffix.lower() in SUFFIXES:
-        events, size = read_events(source)
-        edges = np.arange(events["t"].min(initial=0), events["t"].max(initial=0) + 1, 40_000)
-        return np.stack([events_to_voxel(events, size, bins, t_range=(t, t + 40_000)) for t in edges])
-    count = min(frames, probe(source).frames - start)
-    count = (count - 1) // bins * bins + 1
-    levels = torch.from_numpy(read_frames(source, start, count))[None]
-    v2v = VideoToVoxel(bins, camera=_camera(camera, seed))
-    return v2v(levels, torch.Generator().manual_seed(seed))[0].numpy()
 
 
 def _camera(text: str, seed: int) -> Any:
@@ -295,6 +277,23 @@ def _perceptual(name: str) -> Any:
     if name == "none":
         return None
     return GradientStructureLoss() if name == "substitute" else lpips(name.removeprefix("lpips-"))
+
+
+def _judge(recordings: list[Path], name: str, device: str) -> Any:
+    """Return what gives a network's mean error on recordings."""
+    from statistics import fmean
+
+    from thrifty._common.checks import one_of
+    from thrifty.data.v2v.recordings import evaluate as measure
+
+    one_of("select_by", name, ("mse", "lpips-alex", "lpips-vgg", "epe"))
+    metric = _perceptual(name) if name.startswith("lpips") else None
+    column = "perceptual" if metric else name
+
+    def judge(model: Any) -> float:
+        return fmean(measure(model, path, device=device, perceptual=metric)[column] for path in recordings)
+
+    return judge
 
 
 def _loss(perceptual: str) -> Any:

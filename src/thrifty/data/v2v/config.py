@@ -6,9 +6,13 @@ import json
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
+import torch
+
 from thrifty._common import settings
+from thrifty._common.checks import one_of, whole
 from thrifty.data.v2v.augment import Augmentation
 from thrifty.data.v2v.camera import EventCameraSampler, FixedThresholds, preset
+from thrifty.data.v2v.readers import READERS
 from thrifty.data.v2v.simulator import VideoToVoxel
 
 SCHEMA, VERSION = "thrifty.v2v.pipeline", 1
@@ -31,10 +35,15 @@ class PipelineConfig:
         burn_in: Noisy frames before the first.
         noise: ``"potential"``, or ``"external"``, an ablation.
         representation: ``"discrete"`` or ``"interpolated"``.
+        polarity: ``"net"``, ``"split"`` or ``"abs"``.
         normalize: Divide by robust maxima.
+        dtype: Of potential and voxels: ``"float32"`` or ``"float64"``.
         sequence_length: Voxel grids of a sample.
         crop: Side of a sample, pixels.
+        step: Frames between the starts of two samples of a video; as many as a sample spans, if ``None``.
         max_per_video: Samples of a video at most.
+        reader: What decodes: ``"pyav"``, ``"opencv"`` or ``"torchcodec"``.
+        on_error: What a corrupt video does: ``"skip"`` or ``"raise"``.
         augmentation: How frames are varied.
 
     Raises:
@@ -57,26 +66,48 @@ class PipelineConfig:
     burn_in: int = 0
     noise: str = "potential"
     representation: str = "discrete"
+    polarity: str = "net"
     normalize: bool = False
+    dtype: str = "float32"
     sequence_length: int = 40
     crop: int = 128
+    step: int | None = None
     max_per_video: int = 10
+    reader: str = "pyav"
+    on_error: str = "skip"
     augmentation: Augmentation = field(default_factory=Augmentation)
 
     def __post_init__(self) -> None:
+        one_of("dtype", self.dtype, ("float32", "float64"))
+        one_of("reader", self.reader, tuple(READERS))
+        one_of("on_error", self.on_error, ("skip", "raise"))
+        for name in ("sequence_length", "crop", "max_per_video"):
+            whole(name, getattr(self, name))
+        if self.step is not None:
+            whole("step", self.step)
         self.sensor()
 
     def sensor(self) -> VideoToVoxel:
         """Return the sensor that the settings describe."""
         laws: dict[str, Any] = {"random": self.sampler, "fixed-thresholds": FixedThresholds(self.sampler)}
-        names = ("num_bins", "frames_per_bin", "gamma", "log_eps", "init", "burn_in", "noise", "representation")
+        names = (
+            "num_bins",
+            "frames_per_bin",
+            "gamma",
+            "log_eps",
+            "init",
+            "burn_in",
+            "noise",
+            "representation",
+            "polarity",
+        )
         settings_: dict[str, Any] = {name: getattr(self, name) for name in (*names, "normalize")}
         law = laws[self.camera] if self.camera in laws else preset(self.camera)
-        return VideoToVoxel(camera=law, **settings_)
+        return VideoToVoxel(camera=law, dtype=getattr(torch, self.dtype), **settings_)
 
     def samples(self) -> dict[str, Any]:
         """Return the arguments of :class:`~thrifty.data.v2v.VideoVoxelDataset`, videos and seed apart."""
-        names = ("sequence_length", "crop", "max_per_video", "augmentation", "full_range")
+        names = ("sequence_length", "crop", "step", "max_per_video", "augmentation", "full_range", "reader", "on_error")
         return {name: getattr(self, name) for name in names} | {"v2v": self.sensor()}
 
     def to_json(self) -> str:

@@ -126,15 +126,16 @@ class VideoVoxelDataset(Dataset[dict[str, Any]]):
         if len(without) == 0:
             return samples
         first = int(without[0])
+        name = self.index.path(first)
         wanted = f"at least {self.frames_per_sample} frames and {self.crop} pixels each way"
         if len(without) == len(samples):
             height, width = self.index.sizes.max(axis=0)
             raise ValueError(
                 f"videos: expected one of {wanted}, got {len(samples)} of at most {self.index.frames.max()} frames and "
-                f"{height} x {width} pixels, the first {self.index.path(first)}"
+                f"{height} x {width} pixels, the first {name}"
             )
         warnings.warn(
-            f"left out: {len(without)} of {len(samples)} videos are not of {wanted}, the first {self.index.path(first)} "
+            f"left out: {len(without)} of {len(samples)} videos are not of {wanted}, the first {name} "
             f"({self.index.frames[first]} frames of {self.index.sizes[first][0]} x {self.index.sizes[first][1]})",
             stacklevel=3,
         )

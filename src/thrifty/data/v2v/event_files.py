@@ -7,6 +7,7 @@ the layouts ``events/{x,y,t,p}`` and ``events/{xs,ys,ts,ps}``, with the filters 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
@@ -16,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from thrifty._common.extras import require
+from thrifty._common.files import refuse_existing
 from thrifty.data.v2v.events import as_events
 
 _FAERY = (".aedat4", ".raw", ".dat")
@@ -58,23 +60,80 @@ def write_events(
         FileExistsError: There is a file already, and ``force`` is False.
         ImportError: faery is not installed.
     """
-    from thrifty._common.files import refuse_existing
+    return write_packets(path, [as_events(events, sensor_size=sensor_size)], sensor_size, force=force)
 
+
+def write_packets(
+    path: str | os.PathLike[str], packets: Iterable[NDArray[Any]], sensor_size: tuple[int, int], *, force: bool = False
+) -> Path:
+    """Write events that come in packets, one after another in time, as :func:`write_events` writes them at once."""
     path = Path(path)
     if path.suffix.lower() not in _FAERY:
         raise ValueError(f"path: expected a file ending in {', '.join(_FAERY)}, got {path}")
     refuse_existing(path, force)
     faery = require("faery", extra="vision")
-    held = as_events(events, sensor_size=sensor_size)
-    theirs = np.empty(len(held), faery.EVENTS_DTYPE)
-    theirs["t"], theirs["x"], theirs["y"], theirs["on"] = held["t"], held["x"], held["y"], held["p"] > 0
+
+    class Stream(faery.FiniteEventsStream):  # type: ignore[name-defined, misc]
+        def __iter__(self) -> Iterator[NDArray[Any]]:
+            for held in packets:
+                theirs = np.empty(len(held), faery.EVENTS_DTYPE)
+                theirs["t"], theirs["x"], theirs["y"], theirs["on"] = held["t"], held["x"], held["y"], held["p"] > 0
+                yield theirs
+
+        def dimensions(self) -> tuple[int, int]:
+            return sensor_size[1], sensor_size[0]
+
+        def time_range(self) -> tuple[Any, Any]:  # for its report of progress, which nobody reads
+            return faery.Time(microseconds=0), faery.Time(microseconds=1)
+
     beside = path.with_name(f".part-{path.name}")
     try:
-        faery.events_stream_from_array(theirs, sensor_size[::-1]).to_file(beside)
+        Stream().to_file(beside)
         beside.replace(path)
     finally:
-        beside.unlink(missing_ok=True)
+        for rest in (beside, beside.with_name(f"{beside.name}.write")):  # faery's own, where the disk was full
+            rest.unlink(missing_ok=True)
     return path
+
+
+def opened_hdf5(path: str | os.PathLike[str]) -> Any:
+    """Return an HDF5 file, open for reading, with the filters of hdf5plugin where it is installed.
+
+    Raises:
+        ValueError: It cannot be read, or has no group of columns ``events``.
+        FileNotFoundError: There is no such file.
+        ImportError: h5py is not installed.
+    """
+    h5py = require("h5py", extra="vision")
+    with suppress(ModuleNotFoundError):  # only some recordings are compressed by its filters
+        import_module("hdf5plugin")
+    try:
+        file = h5py.File(path)
+    except FileNotFoundError:
+        raise FileNotFoundError(f"path: there is no file {path}") from None
+    except OSError as error:
+        raise ValueError(f"{path}: it cannot be read as a recording: {error}") from None
+    if "events" not in file:
+        raise ValueError(f"{path}: expected a group 'events', got {', '.join(file)}")
+    if not hasattr(file["events"], "keys"):
+        raise ValueError(f"{path}: expected columns in 'events', got one data set")
+    return file
+
+
+def event_columns(file: Any) -> dict[str, Any]:
+    """Return the data sets of x, y, t and p in an HDF5 recording, whatever of their two layouts it has.
+
+    Raises:
+        ValueError: One is missing.
+    """
+    group = file["events"]
+    found = {}
+    for field in "xytp":
+        name = next((name for name in (field, f"{field}s") if name in group), None)
+        if name is None:
+            raise ValueError(f"{file.filename}: expected events/{field} or events/{field}s, got {', '.join(group)}")
+        found[field] = group[name]
+    return found
 
 
 def _from_faery(path: Path) -> tuple[NDArray[Any], tuple[int, int]]:
@@ -93,19 +152,10 @@ def _from_faery(path: Path) -> tuple[NDArray[Any], tuple[int, int]]:
 
 
 def _from_hdf5(path: Path) -> tuple[NDArray[Any], tuple[int, int]]:
-    h5py = require("h5py", extra="vision")
-    with suppress(ModuleNotFoundError):  # only some recordings are compressed by its filters
-        import_module("hdf5plugin")
-    with h5py.File(path) as file:
-        group = file.get("events")
-        if group is None:
-            raise ValueError(f"{path}: expected a group 'events', got {', '.join(file)}")
-        if not hasattr(group, "keys"):
-            raise ValueError(f"{path}: expected columns in 'events', got one data set")
-        columns = {name: group[name][()] for name in group if name in ("x", "y", "t", "p", "xs", "ys", "ts", "ps")}
-        floating = columns.get("t", columns.get("ts", np.empty(0))).dtype.kind == "f"
+    with opened_hdf5(path) as file:
+        columns = {field: column[()] for field, column in event_columns(file).items()}
         size = file.attrs.get("sensor_resolution")
-    events = as_events(columns, time_unit="s" if floating else None)
+    events = as_events(columns, time_unit="s" if columns["t"].dtype.kind == "f" else None)
     if size is None:
         size = (int(events["y"].max(initial=0)) + 1, int(events["x"].max(initial=0)) + 1)
     height, width = int(size[0]), int(size[1])

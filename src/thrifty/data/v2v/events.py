@@ -5,6 +5,7 @@ Paper: arXiv 2505.16797, section 3.1 (discrete), Zhu et al., CVPR 2019, and Rebe
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import Any, Literal
 
 import numpy as np
@@ -20,12 +21,13 @@ from thrifty.data.v2v.intensity import Channels, checked_frames, log_intensity, 
 #: An event: column, row, time in microseconds, and polarity in {-1, 1}.
 EVENT = np.dtype([("x", "<u2"), ("y", "<u2"), ("t", "<i8"), ("p", "i1")])
 
+TimeUnit = Literal["us", "ms", "s", "ns"]
 _UNITS = {"us": 1.0, "ms": 1e3, "s": 1e6, "ns": 1e-3}
 _NAMES = {"x": ("x", "xs"), "y": ("y", "ys"), "t": ("t", "ts", "timestamp"), "p": ("p", "ps", "polarity", "on")}
 
 
 def as_events(
-    events: Any, *, time_unit: Literal["us", "ms", "s", "ns"] | None = None, sensor_size: tuple[int, int] | None = None
+    events: Any, *, time_unit: TimeUnit | None = None, sensor_size: tuple[int, int] | None = None
 ) -> NDArray[Any]:
     """Return events as one array of (x, y, t, p), sorted by time; the caller's stay as they are.
 
@@ -106,7 +108,7 @@ def events_to_voxel(
     mode: Literal["discrete", "interpolated"] = "discrete",
     t_range: tuple[float, float] | Literal["events"] | None = None,
     *,
-    time_unit: Literal["us", "ms", "s", "ns"] | None = None,
+    time_unit: TimeUnit | None = None,
 ) -> Float[np.ndarray, "bins h w"]:
     """Put events into a voxel grid.
 
@@ -159,10 +161,11 @@ def events_to_voxel(
 
 def frames_to_events(
     frames: Any,
-    timestamps_us: ArrayLike,
+    timestamps: ArrayLike,
     camera: EventCamera | EventCameraSampler,
     generator: torch.Generator | np.random.Generator | None = None,
     *,
+    time_unit: TimeUnit | None = None,
     refractory_us: int = 0,
     gamma: float | Literal["srgb"] = 2.2,
     log_eps: float = 1e-3,
@@ -176,9 +179,10 @@ def frames_to_events(
 
     Args:
         frames: (frames, h, w), uint8 or floating in [0, 1].
-        timestamps_us: Of every frame, microseconds, increasing.
+        timestamps: Of every frame, increasing.
         camera: Its parameters, or a sampler.
         generator: Of the camera and of the noise.
+        time_unit: Of the timestamps; needed where they are floating, else microseconds.
         refractory_us: A pixel is silent for so long after an event (0: never).
         gamma: As in :class:`~thrifty.data.v2v.VideoToVoxel`.
         log_eps: Likewise.
@@ -187,10 +191,10 @@ def frames_to_events(
         channels: Likewise.
 
     Returns:
-        (x, y, t, p), sorted by time; float64 throughout.
+        (x, y, t, p), t in microseconds, sorted by time; float64 throughout.
 
     Raises:
-        ValueError: Timestamps do not increase or are not one a frame, or frames will not do.
+        ValueError: Timestamps do not increase, are not one a frame or of an unknown unit, or frames will not do.
 
     Example:
         >>> frames = np.stack([np.full((2, 2), level, np.uint8) for level in (40, 80)])
@@ -204,28 +208,69 @@ def frames_to_events(
     x = checked_frames(frames, value_range=value_range, channels=channels)
     if len(x) > 1:
         raise ValueError(f"frames: expected one sequence, got {len(x)}")
-    t = np.asarray(timestamps_us, dtype=np.float64)
-    if t.shape != (x.shape[1],) or not (np.diff(t) > 0).all():
-        raise ValueError(f"timestamps_us: expected {x.shape[1]} increasing times, got {t.tolist()[:6]}")
+    times = _microseconds(np.asarray(timestamps), time_unit, name="timestamps")
+    if times.shape != (x.shape[1],):
+        raise ValueError(f"timestamps: expected one for each of {x.shape[1]} frames, got {times.shape}")
+    packets = event_packets(
+        [x[0]], times, camera, generator, refractory_us=refractory_us, gamma=gamma, log_eps=log_eps, init=init
+    )
+    return np.concatenate(list(packets))
+
+
+def event_packets(
+    blocks: Iterable[Any],
+    times: NDArray[np.int64],
+    camera: EventCamera | EventCameraSampler,
+    generator: torch.Generator | np.random.Generator | None = None,
+    *,
+    refractory_us: int = 0,
+    gamma: float | Literal["srgb"] = 2.2,
+    log_eps: float = 1e-3,
+    init: sensor.Init = "uniform",
+) -> Iterator[NDArray[Any]]:
+    """Yield the events of :func:`frames_to_events` block by block, so that a long video is never held.
+
+    Args:
+        blocks: Grey frames (frames, h, w) that follow one another.
+        times: Of all frames, microseconds, increasing.
+        camera: Its parameters, or a sampler.
+        generator: Of the camera and of the noise.
+        refractory_us: A pixel is silent for so long after an event.
+        gamma: As in :class:`~thrifty.data.v2v.VideoToVoxel`.
+        log_eps: Likewise.
+        init: Likewise.
+
+    Yields:
+        For every block, the events up to its last frame.
+    """
     whole("refractory_us", refractory_us, least=0)
+    if not (np.diff(times) > 0).all():
+        raise ValueError(f"timestamps: expected times that increase, got {times.tolist()[:6]} us")
     drawn = (camera if isinstance(camera, EventCamera) else camera.sample(1, generator)).spread(1)
-    table = torch.tensor(log_table(gamma, log_eps)) if x.dtype == torch.uint8 else None
-    logs = x if table is not None else log_intensity(x.double(), gamma, log_eps)
-    first = logs[:, 0] if table is None else table[logs[:, 0].int()]
-    state = sensor.begin(first, drawn, draw_seeds(generator, 1), init)
-    _, ((interval, pixel, polarity, share),) = sensor.list_numba(state, logs[:, 1:].contiguous(), table)
-    made = np.empty(len(pixel), EVENT)
-    made["y"], made["x"] = np.divmod(pixel, x.shape[-1])
-    made["t"] = np.rint(t[interval] + share * (t[interval + 1] - t[interval]))
-    made["p"] = polarity
-    order = np.argsort(made["t"], kind="stable")
-    made, pixel = made[order], pixel[order]
-    return made[_awake(pixel, made["t"], refractory_us)] if refractory_us else made
-
-
-def _awake(pixel: NDArray[np.int64], t: NDArray[np.int64], silence: int) -> NDArray[np.bool_]:
-    """Tell which events are at least ``silence`` behind the last one kept of their pixel."""
+    state: sensor.SensorState | None = None
     last: dict[int, int] = {}
+    done = 0
+    for block in blocks:
+        x = checked_frames(block, least=1, begins=False, channels="grey")
+        table = torch.tensor(log_table(gamma, log_eps)) if x.dtype == torch.uint8 else None
+        logs = x if table is not None else log_intensity(x.double(), gamma, log_eps)
+        if state is None:
+            first = logs[:, 0] if table is None else table[logs[:, 0].int()]
+            state, logs = sensor.begin(first, drawn, draw_seeds(generator, 1), init), logs[:, 1:]
+        state, ((interval, pixel, polarity, share),) = sensor.list_numba(state, logs.contiguous(), table)
+        interval = interval + done
+        done += logs.shape[1]
+        made = np.empty(len(pixel), EVENT)
+        made["y"], made["x"] = np.divmod(pixel, x.shape[-1])
+        made["t"] = np.rint(times[interval] + share * (times[interval + 1] - times[interval]))
+        made["p"] = polarity
+        order = np.argsort(made["t"], kind="stable")
+        made, pixel = made[order], pixel[order]
+        yield made[_awake(pixel, made["t"], refractory_us, last)] if refractory_us else made
+
+
+def _awake(pixel: NDArray[np.int64], t: NDArray[np.int64], silence: int, last: dict[int, int]) -> NDArray[np.bool_]:
+    """Tell which events are at least ``silence`` behind the last one kept of their pixel; ``last`` is kept up."""
     kept = np.empty(len(pixel), bool)
     for i, (p, now) in enumerate(zip(pixel.tolist(), t.tolist(), strict=True)):
         kept[i] = p not in last or now - last[p] >= silence
@@ -248,16 +293,18 @@ def _add(place: NDArray[np.int64], weight: NDArray[np.float64], size: int) -> ND
     return np.asarray(np.bincount(place, weight, minlength=size), np.float64)
 
 
-def _microseconds(t: NDArray[Any], unit: str | None) -> NDArray[np.int64]:
+def _microseconds(t: NDArray[Any], unit: str | None, name: str = "events") -> NDArray[np.int64]:
     if unit is not None:
         one_of("time_unit", unit, tuple(_UNITS))
+    if len(t) == 0:
+        return np.zeros(0, np.int64)
     if t.dtype.kind == "f":
         if unit is None:
             raise ValueError("time_unit: expected one of 'us', 'ms', 's', 'ns' for floating timestamps, got none")
         if not np.isfinite(t).all():
-            raise ValueError("events: expected finite timestamps, got NaN or infinity")
-    elif t.dtype.kind not in "iu" and len(t):
-        raise ValueError(f"events: expected timestamps that are numbers, got {t.dtype}")
+            raise ValueError(f"{name}: expected finite timestamps, got NaN or infinity")
+    elif t.dtype.kind not in "iu":
+        raise ValueError(f"{name}: expected timestamps that are numbers, got {t.dtype}")
     if unit in (None, "us") and t.dtype.kind != "f":
         return t.astype(np.int64)
     return np.rint(t.astype(np.float64) * _UNITS[unit or "us"]).astype(np.int64)

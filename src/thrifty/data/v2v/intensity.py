@@ -16,7 +16,7 @@ from torch import Tensor
 
 from thrifty._common.checks import one_of
 
-Channels = Literal["rgb", "bgr"]
+Channels = Literal["rgb", "bgr", "grey"]
 _LUMA = {"rgb": (0.299, 0.587, 0.114), "bgr": (0.114, 0.587, 0.299)}
 
 
@@ -112,38 +112,43 @@ def to_grey(frames: UInt8[Tensor, "*n h w 3"], channels: Channels) -> UInt8[Tens
 
 
 def checked_frames(
-    frames: Any, *, value_range: tuple[float, float] | None = None, channels: Channels | None = None, least: int = 2
-) -> Tensor:
+    frames: Any, *, value_range: tuple[float, float] | None = None, channels: Channels | None = None, least: int = 2,
+    begins: bool = True,
+) -> Tensor:  # fmt: skip
     """Return grey frames as a tensor (n, frames, h, w): uint8 as they are, floats in [0, 1].
 
     Args:
         frames: (n, frames, h, w) or (frames, h, w), with three channels last where ``channels`` says so; an array or a
             tensor, uint8 or floating.
         value_range: What black and white are in floating frames; needed where they are not 0 and 1.
-        channels: ``"rgb"`` or ``"bgr"`` for colour frames; grey if ``None``.
+        channels: ``"rgb"`` or ``"bgr"`` for colour frames; ``"grey"`` where the shape of grey ones looks like that of
+            colour; grey if ``None``.
         least: The fewest frames that would do.
+        begins: They begin a clip: one of as few frames as there are channels is in doubt.
 
     Raises:
         ValueError: A shape, a range or a value will not do; the message says which frame.
         TypeError: The frames are neither uint8 nor floating.
     """
     x = torch.as_tensor(np.ascontiguousarray(frames) if isinstance(frames, np.ndarray) else frames)
-    if channels is not None:
+    if channels not in (None, "grey"):
         x = to_grey(x, channels)
     if x.ndim == 3:
         x = x[None]
     if x.ndim != 4:
         hint = "; colour frames need channels='rgb' or 'bgr'" if x.ndim == 5 else ""
         raise ValueError(f"frames: expected (n, frames, h, w) or (frames, h, w), got shape {tuple(x.shape)}{hint}")
-    if x.shape[-1] == 3 and x.shape[-2] != 3:
+    if 0 in x.shape:
+        raise ValueError(f"frames: expected at least one pixel, got shape {tuple(x.shape)}")
+    if channels is None and ((x.shape[-1] in (3, 4) and x.shape[-2] != x.shape[-1]) or (
+        begins and len(x) > 1 and x.shape[1] in (3, 4)
+    )):  # fmt: skip
         raise ValueError(
-            f"frames: the last axis of {tuple(x.shape)} is 3: pass channels='rgb' or 'bgr' for colour frames, or pad "
-            "frames that are three pixels wide"
+            f"frames: an axis of {tuple(x.shape)} looks like channels: pass channels='rgb' or 'bgr' for colour frames "
+            "(three channels, last), or 'grey' if it is none"
         )
     if x.shape[1] < least:
         raise ValueError(f"frames: expected at least {least}, got {x.shape[1]}")
-    if 0 in x.shape:
-        raise ValueError(f"frames: expected at least one pixel, got shape {tuple(x.shape)}")
     if x.dtype == torch.uint8:
         if value_range is not None:
             raise ValueError("value_range: expected none for uint8 frames, whose range is 0 to 255")

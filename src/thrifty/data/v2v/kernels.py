@@ -68,13 +68,18 @@ def advance(v, now, previous):  # type: ignore[no-untyped-def]
 
 
 @njit(**FAST)
-def disturb(begin, v, hot, sigma, keys, gaussian):  # type: ignore[no-untyped-def]
-    """Step 2: background noise and hot pixels; ``begin`` is the number of the first pixel."""
+def disturb(begin, v, hot, sigma, shot, up, down, keys, gaussian):  # type: ignore[no-untyped-def]
+    """Step 2: background noise, jumps up or down, and drift; ``begin`` is the number of the first pixel."""
     if sigma > 0:
         for p in range(len(v)):
             x = bits(begin + p, keys[0], keys[1])
             g = gaussian[x & np.uint32(0xFFFF)] + gaussian[x >> np.uint32(16)]
             v[p] = v[p] + sigma * g
+    if shot > 0:
+        for p in range(len(v)):
+            x = bits(begin + p, keys[2], keys[3])
+            jump = up if x & np.uint32(1) else -down
+            v[p] = v[p] + (jump if x >> np.uint32(1) < shot else v.dtype.type(0))
     if hot.size:
         for p in range(len(v)):
             v[p] = v[p] + hot[p]
@@ -141,7 +146,7 @@ def cut(count, limit):  # type: ignore[no-untyped-def]
 
 @njit(**FAST)
 def count_events(  # type: ignore[no-untyped-def]
-    begin, end, frames, table, v, previous, hot, c_pos, c_neg, sigma, keys, gaussian, out, per_bin, polarity,
+    begin, end, frames, table, v, previous, hot, c_pos, c_neg, sigma, shot, keys, gaussian, out, per_bin, polarity,
     external, limit,
 ):  # fmt: skip
     """Run some pixels of one item through all frames.
@@ -153,11 +158,12 @@ def count_events(  # type: ignore[no-untyped-def]
         table: Logarithms of grey levels; unused where frames hold logarithms.
         v: Potential (pixels), updated.
         previous: Logarithm of the last frame (pixels), updated.
-        hot: Drift of hot pixels (pixels), or empty.
+        hot: Drift (pixels), or empty.
         c_pos: Positive threshold.
         c_neg: Negative threshold.
         sigma: Noise a frame.
-        keys: (intervals, 2) of the noise.
+        shot: How many of 2**31 frames a pixel jumps in.
+        keys: (intervals, 4), of the noise and of the jumps.
         gaussian: Quantiles.
         out: (bins, 1 or 2, pixels), filled.
         per_bin: Intervals of a bin.
@@ -170,7 +176,8 @@ def count_events(  # type: ignore[no-untyped-def]
     """
     room = np.empty((3, TILE), v.dtype)
     beyond = 0
-    quiet = sigma == 0 and hot.size == 0
+    quiet = sigma == 0 and shot == 0 and hot.size == 0
+    one = v.dtype.type(1)
     direct = polarity == NET and per_bin == 1 and not (external or limit < np.inf)
     for first in range(begin, end, TILE):
         last = min(first + TILE, end)
@@ -186,10 +193,10 @@ def count_events(  # type: ignore[no-untyped-def]
             else:
                 advance(tile, now, before)
                 if not external:
-                    disturb(first, tile, drift, sigma, keys[i], gaussian)
+                    disturb(first, tile, drift, sigma, shot, c_pos, c_neg, keys[i], gaussian)
                 fire(tile, c_pos, c_neg, count)
                 if external:
-                    disturb(first, count, drift, sigma, keys[i], gaussian)
+                    disturb(first, count, drift, sigma, shot, one, one, keys[i], gaussian)
             now, before = before, now
             if limit < np.inf:
                 beyond += cut(count, limit)
@@ -201,7 +208,7 @@ def count_events(  # type: ignore[no-untyped-def]
 
 @njit(**FAST)
 def interpolate_events(  # type: ignore[no-untyped-def]
-    begin, end, frames, table, v, previous, hot, c_pos, c_neg, sigma, keys, gaussian, out, per_voxel, bins
+    begin, end, frames, table, v, previous, hot, c_pos, c_neg, sigma, shot, keys, gaussian, out, per_voxel, bins
 ):
     """Run some pixels through all frames; every event is shared by the two bins nearest to its time.
 
@@ -218,7 +225,7 @@ def interpolate_events(  # type: ignore[no-untyped-def]
             look_up(frames[i, first:last], table, now)
             advance(tile, now, previous[first:last])
             previous[first:last] = now[: last - first]
-            disturb(first, tile, drift, sigma, keys[i], gaussian)
+            disturb(first, tile, drift, sigma, shot, c_pos, c_neg, keys[i], gaussian)
             reached = tile.copy()
             fire(tile, c_pos, c_neg, count)
             voxel, within = i // per_voxel * bins, i % per_voxel
@@ -236,7 +243,7 @@ def interpolate_events(  # type: ignore[no-untyped-def]
 
 
 @njit(**FAST)
-def list_events(frames, table, v, previous, hot, c_pos, c_neg, sigma, keys, gaussian):  # type: ignore[no-untyped-def]
+def list_events(frames, table, v, previous, hot, c_pos, c_neg, sigma, shot, keys, gaussian):  # type: ignore[no-untyped-def]
     """Run all pixels through all frames and list every event.
 
     Returns:
@@ -258,7 +265,7 @@ def list_events(frames, table, v, previous, hot, c_pos, c_neg, sigma, keys, gaus
             look_up(frames[i, first:last], table, now)
             advance(tile, now, previous[first:last])
             previous[first:last] = now[: last - first]
-            disturb(first, tile, drift, sigma, keys[i], gaussian)
+            disturb(first, tile, drift, sigma, shot, c_pos, c_neg, keys[i], gaussian)
             reached[first:last] = tile
             fire(tile, c_pos, c_neg, count)
             for p in range(first, last):

@@ -18,6 +18,8 @@ from torch import Tensor
 
 #: Places in a sequence that are no frames: what is drawn once.
 INITIAL, HOT_MASK, HOT_VALUE = -(2**40), -(2**40) - 1, -(2**40) - 2
+#: Where the jumps of shot noise are drawn: so far behind their frame.
+SHOT = 2**41
 
 M1, M2, GOLDEN = 0x21F0AAAD, 0xD35A2D97, 0x9E3779B1
 _WORD, _MASK64 = 0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF
@@ -69,6 +71,17 @@ def torch_gaussian(keys: Int[Tensor, "n 2"], pixels: int, table: Float[Tensor, 6
 def torch_uniform(keys: Int[Tensor, "n 2"], pixels: int) -> Float[Tensor, "n pixels"]:
     """Return a uniform number in (0, 1), a multiple of 2**-25, for every pixel, in float64."""
     return ((torch_bits(keys, pixels) >> 8).double() + 0.5) * 2.0**-24
+
+
+def jump_limit(share: float) -> int:
+    """Return how many of 2**31 equally likely draws make a pixel jump."""
+    return round(share * 2.0**31)
+
+
+def torch_jumps(keys: Int[Tensor, "n 2"], limits: Int[Tensor, "n 1"], pixels: int) -> Int[Tensor, "n pixels"]:
+    """Return 1, -1 or 0 for every pixel: a jump up, down, or none."""
+    x = torch_bits(keys, pixels)
+    return torch.where(x >> 1 < limits, 2 * (x & 1) - 1, 0)
 
 
 def item_keys(seeds: NDArray[np.int64], place: int, device: torch.device | str = "cpu") -> Int[Tensor, "n 2"]:

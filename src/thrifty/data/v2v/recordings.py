@@ -7,7 +7,9 @@ Sim-to-Real Gap for Event Cameras", ECCV 2020; metrics: arXiv 2505.16797, sectio
 
 from __future__ import annotations
 
+import math
 import os
+import re
 import statistics
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -22,8 +24,12 @@ from torch import nn
 from thrifty._common.checks import one_of
 from thrifty._common.extras import require
 from thrifty._common.files import refuse_existing
+from thrifty.data.v2v.binning import normalized
+from thrifty.data.v2v.event_files import event_columns, opened_hdf5
 from thrifty.data.v2v.events import as_events, events_to_voxel
+from thrifty.data.v2v.intensity import Channels, to_grey
 from thrifty.data.v2v.metrics import flow_errors, frame_errors
+from thrifty.data.v2v.saving import GRIDS
 
 #: Where the field cuts sequences, seconds behind their start: IJRR (ECD) and MVSEC as in EVREAL (Ercan et al., CVPRW
 #: 2023); sequences of HQF are used whole.
@@ -84,28 +90,66 @@ def write_recording(
         FileExistsError: There is a file already, and ``force`` is False.
         ImportError: h5py is not installed.
     """
-    h5py = require("h5py", extra="vision")
-    path = Path(path)
-    refuse_existing(path, force)
-    held = as_events(events, sensor_size=frames.shape[1:])
-    beside = path.with_name(f".part-{path.name}")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        with h5py.File(beside, "w") as file:
-            file.attrs["sensor_resolution"] = frames.shape[1:]
-            group = file.create_group("events")
-            group["xs"], group["ys"] = held["x"], held["y"]
-            group["ts"], group["ps"] = held["t"] / 1e6, held["p"] > 0
-            places = np.searchsorted(held["t"], timestamps_us)
-            for i, (frame, time, place) in enumerate(zip(frames, timestamps_us, places, strict=True)):
-                image = file.create_dataset(f"images/image{i:09d}", data=frame)
-                image.attrs["timestamp"], image.attrs["event_idx"] = time / 1e6, place
-            for i, field in enumerate(flow if flow is not None else ()):
-                file.create_dataset(f"flow/flow{i:09d}", data=field)
-        beside.replace(path)
-    finally:
-        beside.unlink(missing_ok=True)
-    return path
+    with RecordingWriter(path, frames.shape[1:], force=force) as recording:
+        recording.add_events(as_events(events, sensor_size=frames.shape[1:]))
+        for i, (frame, time) in enumerate(zip(frames, timestamps_us, strict=True)):
+            recording.add_frame(frame, time, None if flow is None or i == 0 else flow[i - 1])
+    return Path(path)
+
+
+class RecordingWriter:
+    """Writes a recording piece by piece; the file appears when the block ends without an error.
+
+    Args:
+        path: An ``.h5`` file.
+        sensor_size: (height, width).
+        force: Replace what is there.
+
+    Raises:
+        FileExistsError: There is a file already, and ``force`` is False.
+        ImportError: h5py is not installed.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], sensor_size: tuple[int, ...], *, force: bool = False) -> None:
+        self._h5py = require("h5py", extra="vision")
+        self._path, self._size = Path(path), sensor_size
+        refuse_existing(self._path, force)
+        self._beside = self._path.with_name(f".part-{self._path.name}")
+        self._images = 0
+
+    def __enter__(self) -> RecordingWriter:
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = self._h5py.File(self._beside, "w")
+        self._file.attrs["sensor_resolution"] = self._size
+        for name, kind in (("xs", "<u2"), ("ys", "<u2"), ("ts", "<f8"), ("ps", "?")):
+            self._file.create_dataset(f"events/{name}", (0,), kind, maxshape=(None,), chunks=(1 << 15,))
+        return self
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        try:
+            self._file.close()
+            if kind is None:
+                self._beside.replace(self._path)
+        finally:
+            self._beside.unlink(missing_ok=True)
+
+    def add_events(self, events: NDArray[Any]) -> None:
+        """Append events, none of them earlier than those before; see :data:`~thrifty.data.v2v.EVENT`."""
+        columns = (("xs", events["x"]), ("ys", events["y"]), ("ts", events["t"] / 1e6), ("ps", events["p"] > 0))
+        for name, column in columns:
+            held = self._file[f"events/{name}"]
+            begin = len(held)
+            held.resize(begin + len(column), axis=0)
+            held[begin:] = column
+
+    def add_frame(self, frame: NDArray[np.uint8], time_us: float, flow: NDArray[np.float32] | None = None) -> None:
+        """Append a frame, its events being there, and the flow to it from the frame before."""
+        image = self._file.create_dataset(f"images/image{self._images:09d}", data=frame)
+        image.attrs["timestamp"] = float(time_us) / 1e6
+        image.attrs["event_idx"] = _place(self._file["events/ts"], float(time_us), None)
+        if flow is not None:
+            self._file.create_dataset(f"flow/flow{self._images - 1:09d}", data=flow)
+        self._images += 1
 
 
 def read_windows(
@@ -113,75 +157,141 @@ def read_windows(
     bins: int = 5,
     *,
     representation: Literal["discrete", "interpolated"] = "discrete",
+    normalize: bool = False,
     window: Literal["frames", "events"] = "frames",
     start: float = 0.0,
     end: float = float("inf"),
+    channels: Channels | None = None,
 ) -> Iterator[Window]:
-    """Read a recording from frame to frame.
+    """Read a recording from frame to frame; no more than one window is held.
+
+    Times are seconds where they are floating, and microseconds where they are whole.
 
     Args:
         path: See :func:`write_recording`.
         bins: Of a voxel grid.
         representation: Its kind.
+        normalize: Divide it by robust maxima; see :func:`~thrifty.data.v2v.normalized`.
         window: Bins divide the time between the two frames, or between the first and last event between them (as
             the paper's test code does).
         start: Seconds behind the first frame from which on windows are read; data sets are cut there by convention.
         end: Seconds at which they end.
+        channels: Their order in colour images.
 
     Yields:
         A window for every frame but the first.
 
     Raises:
-        ValueError: There are fewer than two frames, or a frame has no time.
+        ValueError: There are fewer than two frames, a frame has no time, is in colour without ``channels``, or is not
+            of the first one's size, or events are not sorted by time.
     """
     one_of("window", window, ("frames", "events"))
-    h5py = require("h5py", extra="vision")
-    with h5py.File(path) as file:
-        for name in ("events", "images"):
-            if name not in file:
-                raise ValueError(f"{path}: expected a group {name!r}, got {', '.join(file)}")
-        group = file["events"]
-        times = group["ts"][()]
-        names = sorted(file["images"])
-        if len(names) < 2:
-            raise ValueError(f"{path}: expected at least two images, got {len(names)}")
-        stamps = [file["images"][name].attrs.get("timestamp") for name in names]
-        if None in stamps:
-            raise ValueError(f"{path}: expected an attribute 'timestamp' at every image, got none at {names[0]}")
-        flows = sorted(file["flow"]) if "flow" in file else []
-        places = np.searchsorted(times, stamps)
-        for i in range(1, len(names)):
-            if not start <= stamps[i - 1] - stamps[0] < end:
+    with opened_hdf5(path) as file:
+        images = _in_time(path, file)
+        columns, flows = event_columns(file), sorted(file["flow"], key=_number) if "flow" in file else []
+        if flows and len(flows) < len(images) - 1:
+            raise ValueError(f"{path}: expected a flow for every two images, got {len(flows)} for {len(images)}")
+        place = [_place(columns["t"], stamp, image.attrs.get("event_idx")) for stamp, image in images]
+        for i in range(1, len(images)):
+            (before, _), (now, image) = images[i - 1 : i + 1]
+            if not start <= (before - images[0][0]) / 1e6 < end:
                 continue
-            part = slice(places[i - 1], places[i])
-            frame = file["images"][names[i]][()]
-            columns = {field: group[f"{field}s"][part] for field in "xyp"}
-            held = as_events(columns | {"t": times[part]}, time_unit="s")
-            span: Any = (stamps[i - 1] * 1e6, stamps[i] * 1e6) if window == "frames" else "events"
-            voxel = events_to_voxel(held, frame.shape[:2], bins, representation, span)
+            part = {field: column[place[i - 1] : place[i]] for field, column in columns.items()}
+            _check_sorted(path, part["t"], before, now)
+            held = as_events(part, time_unit="s" if part["t"].dtype.kind == "f" else "us")
+            frame = _grey(path, image, channels)
+            voxel = events_to_voxel(
+                held, frame.shape, bins, representation, (before, now) if window == "frames" else "events"
+            )
+            if normalize:
+                voxel = normalized(torch.from_numpy(voxel)[None])[0].numpy()
             flow = file["flow"][flows[i - 1]][()] if flows else None
-            yield Window(voxel, frame if frame.ndim == 2 else frame[..., 0], flow, len(held))
+            if flow is not None and flow.shape != (2, *frame.shape):
+                raise ValueError(f"{path}: expected flow of (2, {frame.shape[0]}, {frame.shape[1]}), got {flow.shape}")
+            yield Window(voxel, frame, flow, len(held))
+
+
+def _in_time(path: Any, file: Any) -> list[tuple[float, Any]]:
+    """Return the images of a recording and their times in microseconds, in the order of these."""
+    if "images" not in file:
+        raise ValueError(f"{path}: expected a group 'images', got {', '.join(file)}")
+    found = []
+    for name, image in file["images"].items():
+        stamp = image.attrs.get("timestamp")
+        if stamp is None:
+            raise ValueError(f"{path}: expected an attribute 'timestamp' at every image, got none at {name}")
+        found.append((float(stamp) * (1 if np.asarray(stamp).dtype.kind in "iu" else 1e6), image))
+    if len(found) < 2:
+        raise ValueError(f"{path}: expected at least two images, got {len(found)}")
+    return sorted(found, key=lambda pair: pair[0])
+
+
+def _number(name: str) -> int:
+    """Return the number at the end of a name: ``flow9`` comes before ``flow10``."""
+    digits = re.search(r"(\d*)$", name)
+    return int(digits.group(1) or 0) if digits else 0
+
+
+def _place(times: Any, stamp: float, hint: Any) -> int:
+    """Return the first event at or behind a time: near ``hint``, else by bisection, so that few times are read."""
+    scale = 1e6 if times.dtype.kind == "f" else 1.0
+
+    def behind(i: int) -> bool:
+        return bool(np.rint(times[i] * scale) >= stamp)
+
+    low, high = 0, len(times)
+    if hint is not None and 0 <= int(hint) < high:
+        for at in range(max(int(hint) - 1, 1), min(int(hint) + 3, high)):  # some writers mean the event before
+            if behind(at) and not behind(at - 1):
+                return at
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if behind(middle) else (middle + 1, high)
+    return low
+
+
+def _check_sorted(path: Any, times: NDArray[Any], before: float, now: float) -> None:
+    micro = np.rint(times * 1e6) if times.dtype.kind == "f" else times
+    if len(micro) and ((np.diff(micro) < 0).any() or micro[0] < before or micro[-1] > now):
+        raise ValueError(f"{path}: expected events sorted by time, got others between {before:g} and {now:g} us")
+
+
+def _grey(path: Any, image: Any, channels: Channels | None) -> NDArray[np.uint8]:
+    frame: NDArray[np.uint8] = image[()]
+    if frame.ndim == 3 and frame.shape[-1] == 1:
+        frame = frame[..., 0]
+    if frame.ndim == 3 and channels is not None:
+        frame = to_grey(torch.from_numpy(frame), channels).numpy()
+    if frame.ndim != 2 or frame.dtype != np.uint8:
+        raise ValueError(
+            f"{path}: expected images of uint8, (h, w), or (h, w, 3) with channels='rgb' or 'bgr', got {image.name} of "
+            f"{frame.dtype} {frame.shape}"
+        )
+    return frame
 
 
 @torch.no_grad()
 def evaluate(
-    model: nn.Module, path: str | os.PathLike[str], *, bins: int = 5, device: str = "cpu", perceptual: Any = None,
-    legacy_ssim: bool = False, **how: Any,
+    model: nn.Module, path: str | os.PathLike[str], *, device: str = "cpu", perceptual: Any = None,
+    legacy_ssim: bool = False, bins: int | None = None, representation: str | None = None,
+    normalize: bool | None = None, **how: Any,
 ) -> dict[str, float]:  # fmt: skip
     """Return a network's mean errors on a recording; its state is kept from window to window.
 
     Args:
         model: With ``task`` ``"reconstruction"`` or ``"flow"``.
         path: See :func:`write_recording`.
-        bins: Of a voxel grid.
         device: Where.
         perceptual: A perceptual metric, for instance ``losses.lpips("alex")``.
         legacy_ssim: As published tables have it.
+        bins: Of a voxel grid; ``None``: what the network was trained on, if it says so (``model.grids``).
+        representation: Likewise.
+        normalize: Likewise; every voxel grid by itself, since those that follow are not known yet.
         **how: See :func:`read_windows`.
 
     Returns:
         ``windows``, and ``mse``, ``ssim`` (and ``perceptual``), or ``epe``, ``over_1px``, ``over_3px``, dense and
-        sparse.
+        sparse; NaN where no pixel counts.
 
     Raises:
         ValueError: A flow network meets a recording without flow, or there is no window.
@@ -189,11 +299,15 @@ def evaluate(
     Source:
         arXiv 2505.16797, section 4.
     """
-    model = model.to(device).eval()
+    grids: dict[str, Any] = GRIDS | getattr(model, "grids", {})
+    for name, value in (("num_bins", bins), ("representation", representation), ("normalize", normalize)):
+        grids[name] = grids[name] if value is None else value
+    training, model = model.training, model.to(device).eval()
     task = getattr(model, "task", "reconstruction")
     found: list[dict[str, float]] = []
     state: Any = None
-    for part in read_windows(path, bins, **how):
+    bins = grids.pop("num_bins")
+    for part in read_windows(path, bins, **grids, **how):
         voxel = torch.from_numpy(part.voxel)[None].to(device)
         output, state = model(voxel, state)
         if task == "reconstruction":
@@ -204,7 +318,9 @@ def evaluate(
             raise ValueError(f"{path}: expected flow, since {type(model).__name__} predicts it, got none")
         events = torch.from_numpy(np.abs(part.voxel).sum(axis=0) > 0)[None].to(device)
         found.append(flow_errors(output.float(), torch.from_numpy(part.flow)[None].to(device), events))
+    model.train(training)
     if not found:
         raise ValueError(f"{path}: expected windows between start and end, got none")
-    means = {name: statistics.fmean(v for row in found if (v := row[name]) == v) for name in found[0]}
+    kept = {name: [v for row in found if (v := row[name]) == v] for name in found[0]}
+    means = {name: statistics.fmean(values) if values else math.nan for name, values in kept.items()}
     return {"windows": len(found), **means}

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import time
+import warnings
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -16,11 +17,15 @@ import torch
 
 from thrifty.data.v2v.camera import EventCamera
 from thrifty.data.v2v.index import VideoIndex
+from thrifty.data.v2v.sensor import SensorState
 from thrifty.data.v2v.simulator import VideoToVoxel
-from thrifty.data.v2v.video import probe, read_frames
+from thrifty.data.v2v.video import VideoError, frame_blocks, frame_stream, probe
 
 #: x, y as 16, t as 64 bits, polarity, padded: what simulators write by default.
 BYTES_AN_EVENT = 16
+
+#: Frames that are held at once.
+BLOCK = 32
 
 
 @dataclass(frozen=True)
@@ -68,21 +73,53 @@ def storage_report(
         arXiv 2505.16797, table of storage.
     """
     size = probe(path).size
-    began = time.perf_counter()
-    frames = torch.from_numpy(read_frames(path))[None]
-    decode = time.perf_counter() - began
-    rows = []
-    for threshold in thresholds:
-        v2v = VideoToVoxel(camera=EventCamera(threshold, threshold), polarity="abs")
-        v2v.counts(frames[:, :2])  # compiles
+    sensors = [VideoToVoxel(camera=EventCamera(c, c), polarity="abs") for c in thresholds]
+    for v2v in sensors[:1]:
+        v2v.counts(torch.zeros(1, 2, 8, 8, dtype=torch.uint8))  # compiles
+    states: list[SensorState | None] = [None] * len(sensors)
+    events, seconds = [0] * len(sensors), [0.0] * len(sensors)
+    frames, numbers, decoding, began = 0, 0, 0.0, time.perf_counter()
+    generators = [torch.Generator().manual_seed(seed) for _ in sensors]
+    for block in frame_blocks(frame_stream(path), BLOCK):
+        decoding += time.perf_counter() - began
+        frames += len(block)
+        numbers += block.size - (block[0].size if frames == len(block) else 0)
+        for i, v2v in enumerate(sensors):
+            if frames > 1:
+                began = time.perf_counter()
+                counts, states[i] = v2v.counts(torch.from_numpy(block)[None], generators[i], states[i], channels="grey")
+                seconds[i] += time.perf_counter() - began
+                events[i] += int(counts.sum(dtype=torch.int64))
         began = time.perf_counter()
-        counts, _ = v2v.counts(frames, torch.Generator().manual_seed(seed))
-        seconds = time.perf_counter() - began
-        events = int(counts.sum(dtype=torch.int64))
-        rows.append(
-            Stored(threshold, events, events * BYTES_AN_EVENT / size, 4 * counts.numel() / size, decode, seconds)
-        )
-    return rows
+    if frames < 2:
+        raise VideoError(f"{path}: expected at least 2 frames, for events lie between them, got {frames}")
+    return [
+        Stored(c, n, n * BYTES_AN_EVENT / size, 4 * numbers / size, decoding, taken)
+        for c, n, taken in zip(thresholds, events, seconds, strict=True)
+    ]
+
+
+def storage_reports(
+    index: VideoIndex, thresholds: Sequence[float], limit: int
+) -> tuple[dict[str, list[Stored]], list[str]]:
+    """Return the reports of the first videos of a list, and those that turned out to be corrupt, with a warning each.
+
+    Raises:
+        VideoError: None can be decoded.
+    """
+    found: dict[str, list[Stored]] = {}
+    broken = []
+    for path in (index.path(i) for i in range(len(index))):
+        if len(found) == limit:
+            break
+        try:
+            found[path] = storage_report(path, thresholds)
+        except VideoError as error:
+            warnings.warn(f"left out: {error}", stacklevel=2)
+            broken.append(path)
+    if not found:
+        raise VideoError(f"videos: expected at least one that can be decoded, got none of {len(index)}")
+    return found, broken
 
 
 def statistics_of(index: VideoIndex) -> dict[str, Any]:

@@ -15,18 +15,21 @@ from thrifty.data.v2v.networks import build_model
 
 SCHEMA, VERSION = "thrifty.v2v.model", 1
 
+#: What a network must be told of the voxel grids that it was trained on, and their usual values.
+GRIDS = {"num_bins": 5, "representation": "discrete", "normalize": False}
+
 
 def save_model(
     model: nn.Module, folder: str | os.PathLike[str], name: str, *, force: bool = False, **made_with: Any
 ) -> Path:
-    """Write a network.
+    """Write a network: its weights, its settings, and how the voxel grids are made that it reads.
 
     Args:
-        model: Its weights.
+        model: From :func:`build_model`, or a trainer's.
         folder: Where ``model.safetensors`` and ``v2v_model.json`` go.
         name: That :func:`build_model` knows it by.
         force: Replace what is there.
-        **made_with: Settings that :func:`build_model` needs.
+        **made_with: Settings that :func:`build_model` needs, for a module that it did not build.
 
     Returns:
         The folder.
@@ -35,7 +38,7 @@ def save_model(
         FileExistsError: There is one already, and ``force`` is False.
 
     Example:
-        >>> folder = save_model(build_model("firenet", base=4), "model", "firenet", base=4)
+        >>> folder = save_model(build_model("firenet", base=4), "model", "firenet")
         >>> sorted(path.name for path in folder.iterdir())
         ['model.safetensors', 'v2v_model.json']
 
@@ -47,13 +50,17 @@ def save_model(
         refuse_existing(folder / part, force)
     weights = {key: value.detach().cpu().contiguous() for key, value in model.state_dict().items()}
     write_whole(folder / "model.safetensors", save(weights), force=force)
-    about = {"architecture": name, "settings": made_with}
+    about = {
+        "architecture": name,
+        "settings": {**getattr(model, "made_with", {}), **made_with},
+        "grids": {**GRIDS, **getattr(model, "grids", {})},
+    }
     write_whole(folder / "v2v_model.json", settings.dump(about, SCHEMA, VERSION), force=force)
     return folder
 
 
 def load_model(folder: str | os.PathLike[str]) -> nn.Module:
-    """Return a network that :func:`save_model` wrote, in evaluation mode.
+    """Return a network that :func:`save_model` wrote, in evaluation mode; its ``grids`` say what it reads.
 
     Args:
         folder: That it wrote into.
@@ -64,7 +71,7 @@ def load_model(folder: str | os.PathLike[str]) -> nn.Module:
 
     Example:
         >>> model = build_model("firenet", base=4)
-        >>> again = load_model(save_model(model, "again", "firenet", base=4))
+        >>> again = load_model(save_model(model, "again", "firenet"))
         >>> all(a.equal(b) for a, b in zip(again.parameters(), model.parameters(), strict=True))
         True
 
@@ -74,7 +81,10 @@ def load_model(folder: str | os.PathLike[str]) -> nn.Module:
     path = Path(folder) / "v2v_model.json"
     if not path.exists():
         raise FileNotFoundError(f"model: expected a folder with v2v_model.json, got {folder}")
-    about = settings.parse(path.read_text(), SCHEMA, VERSION, known=("architecture", "settings"), name=str(path))
+    about = settings.parse(
+        path.read_text(), SCHEMA, VERSION, known=("architecture", "settings", "grids"), name=str(path)
+    )
     model = build_model(about["architecture"], **about["settings"])
     model.load_state_dict(load_file(path.with_name("model.safetensors")))
+    model.grids = {**GRIDS, **about.get("grids", {})}  # type: ignore[assignment]
     return model.eval()

@@ -30,7 +30,7 @@ class SensorState:
     Args:
         potential: What has built up since the last event, (n, h, w).
         log_previous: Logarithm of the last frame, (n, h, w).
-        hot: Drift of every pixel in every frame, (n, h, w); ``None`` where no pixel is hot.
+        hot: Drift of every pixel in every frame, of hot ones and by leaks, (n, h, w); ``None`` where none drifts.
         seeds: Of the noise, one an item.
         frame: Frames seen so far, the first one apart.
         camera: Parameters of every item.
@@ -93,6 +93,9 @@ def begin(
         table = torch.from_numpy(noise.quantiles().copy()).to(device)
         drift = noise.torch_gaussian(noise.item_keys(seeds, noise.HOT_VALUE, device), h * w, table).to(dtype)
         hot = (chosen * drift * _column(camera.hot_std, device, dtype)).view(n, h, w)
+    if camera.leak.any():
+        leak = _column(camera.leak, device, dtype)[:, :, None]
+        hot = leak.expand(n, h, w).contiguous() if hot is None else hot + leak
     return SensorState(v.view(n, h, w).contiguous(), log_first.clone(), hot, seeds, 0, camera)
 
 
@@ -169,14 +172,13 @@ def advance_torch(
     cut = torch.zeros((), dtype=torch.int64, device=v.device)
     for i in range(frames.shape[1]):
         now = frames[:, i] if table is None else table[frames[:, i].int()]
-        added = step.noise(state.frame + 1 + i)
         v = v + (now - previous)
         if not external:
-            v = step.add(v, added)
+            v = step.disturb(v, state.frame + 1 + i, step.c_pos, step.c_neg)
         v, count = step.fire(v)
         previous = now
         if external:
-            count = step.add(count, added)
+            count = step.disturb(count, state.frame + 1 + i, torch.ones_like(step.c_pos), torch.ones_like(step.c_neg))
         kept = count.clamp(-limit, limit)
         cut += (kept != count).sum()
         target = out[:, i // per_bin]
@@ -197,7 +199,7 @@ def interpolate_torch(
     v, previous = state.potential, state.log_previous
     for i in range(frames.shape[1]):
         now = frames[:, i] if table is None else table[frames[:, i].int()]
-        reached = step.add(v + (now - previous), step.noise(state.frame + 1 + i))
+        reached = step.disturb(v + (now - previous), state.frame + 1 + i, step.c_pos, step.c_neg)
         left, count = step.fire(reached)
         voxel = out[:, i // per_voxel * bins : (i // per_voxel + 1) * bins]
         threshold = torch.where(count >= 0, step.c_pos, step.c_neg).double()
@@ -226,19 +228,20 @@ class _TorchStep:
         self.sigma = _column(camera.noise_std, device, dtype)[:, :, None] if camera.noise_std.any() else None
         self.hot, self.seeds, self.shape = state.hot, state.seeds, shape
         self.table = torch.from_numpy(noise.quantiles().copy()).to(device) if self.sigma is not None else None
+        limits = np.array([[noise.jump_limit(share)] for share in camera.shot])
+        self.shot = torch.from_numpy(limits).to(device) if camera.shot.any() else None
 
-    def noise(self, frame: int) -> Tensor | None:
-        """Return the background noise of one frame."""
-        if self.sigma is None or self.table is None:
-            return None
+    def disturb(self, x: Tensor, frame: int, up: Tensor, down: Tensor) -> Tensor:
+        """Return ``x`` with the noise of one frame, its jumps, and what drifts."""
         n, h, w = self.shape
-        keys = noise.item_keys(self.seeds, frame, self.table.device)
-        drawn = noise.torch_gaussian(keys, h * w, self.table).view(n, h, w)
-        return self.sigma * drawn.to(self.sigma.dtype)
-
-    def add(self, x: Tensor, added: Tensor | None) -> Tensor:
-        """Return ``x`` with noise and hot pixels."""
-        x = x if added is None else x + added
+        if self.sigma is not None and self.table is not None:
+            keys = noise.item_keys(self.seeds, frame, x.device)
+            drawn = noise.torch_gaussian(keys, h * w, self.table).view(n, h, w)
+            x = x + self.sigma * drawn.to(self.sigma.dtype)
+        if self.shot is not None:
+            keys = noise.item_keys(self.seeds, noise.SHOT + frame, x.device)
+            jumps = noise.torch_jumps(keys, self.shot, h * w).view(n, h, w)
+            x = x + torch.where(jumps > 0, up, torch.where(jumps < 0, -down, 0))
         return x if self.hot is None else x + self.hot
 
     def fire(self, v: Tensor) -> tuple[Tensor, Tensor]:
@@ -262,16 +265,16 @@ def _numba_arguments(state: SensorState, frames: Tensor, table: Tensor | None): 
     camera = state.camera
 
     def arguments(item: int) -> tuple:
-        sigma = camera.noise_std[item]
-        keys = (
-            noise.frame_keys(int(state.seeds[item]), state.frame + 1, frames.shape[1])
-            if sigma > 0
-            else np.zeros((frames.shape[1], 2), np.uint32)
-        )
+        sigma, shot = camera.noise_std[item], noise.jump_limit(camera.shot[item])
+        keys = np.zeros((frames.shape[1], 4), np.uint32)
+        for drawn, column, place in ((sigma, 0, 0), (shot, 2, noise.SHOT)):
+            if drawn:
+                seed, first = int(state.seeds[item]), place + state.frame + 1
+                keys[:, column : column + 2] = noise.frame_keys(seed, first, len(keys))
         return (
             flat[item], levels, v[item], previous[item],
             np.empty(0, real) if hot is None else hot[item], real(camera.c_pos[item]), real(camera.c_neg[item]),
-            real(sigma), keys, noise.quantiles(),
+            real(sigma), np.int64(shot), keys, noise.quantiles(),
         )  # fmt: skip
 
     return arguments

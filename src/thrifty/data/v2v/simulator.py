@@ -133,7 +133,8 @@ class VideoToVoxel(nn.Module):
             camera: In place of the module's own.
             seeds: Of the noise, one an item, in place of ``generator``.
             value_range: Black and white of floating frames.
-            channels: ``"rgb"`` or ``"bgr"`` for colour frames with channels last.
+            channels: ``"rgb"`` or ``"bgr"`` for colour frames with channels last; ``"grey"`` for grey ones whose shape
+                looks like that of colour.
 
         Returns:
             Voxel grids (n, L, B, h, w), with an axis of two behind B for ``polarity="split"``.
@@ -141,7 +142,7 @@ class VideoToVoxel(nn.Module):
         Raises:
             ValueError: The number of frames does not fit, or a value will not do.
         """
-        x = checked_frames(frames, value_range=value_range, channels=channels, least=1)
+        x = checked_frames(frames, value_range=value_range, channels=channels, least=1, begins=state is None)
         intervals = x.shape[1] - (state is None)
         if intervals < self.frames_per_voxel or intervals % self.frames_per_voxel:
             extra = " + 1" if state is None else ""
@@ -182,7 +183,9 @@ class VideoToVoxel(nn.Module):
         Arguments as in :meth:`forward`, any number of frames. Counts beyond int16 are cut there, with a warning in the
         log; external noise gives floating counts.
         """
-        x = checked_frames(frames, value_range=value_range, channels=channels, least=1 if state else 2)
+        x = checked_frames(
+            frames, value_range=value_range, channels=channels, least=1 if state else 2, begins=state is None
+        )
         x, state = self._enter(x, generator, state, camera)
         n, intervals, h, w = x.shape
         external = self.noise == "external"
@@ -258,7 +261,7 @@ class VideoToVoxel(nn.Module):
         least = float(np.log(self.log_eps)) if x.is_floating_point() else float(table.min())
         hot = 0.0 if state.hot is None else float(state.hot.abs().max())
         reach = max(most - least, float(state.log_previous.max()) - least) + 6 * state.camera.noise_std.max() + hot
-        return float(reach / min(state.camera.c_pos.min(), state.camera.c_neg.min())) + 1
+        return float(reach / min(state.camera.c_pos.min(), state.camera.c_neg.min())) + 2
 
     def _room(self, x: Tensor, shape: tuple[int, ...], dtype: torch.dtype, *, filled: bool) -> Tensor:
         """Return a tensor for the result: numba's kernel fills it whole, everything else adds to zeros."""

@@ -69,9 +69,12 @@ def dis_flow(earlier: Float[Tensor, "n 1 h w"], later: Float[Tensor, "n 1 h w"])
 
 
 def warped_clip(
-    picture: NDArray[np.uint8], frames: int, crop: int, rng: np.random.Generator, *, speed: float = 1.0
+    picture: NDArray[np.uint8], frames: int, crop: int, rng: np.random.Generator, *, speed: float = 1.0, every: int = 1
 ) -> tuple[NDArray[np.uint8], NDArray[np.float32]]:
     """Return a clip of a window that moves, turns and zooms over a picture, and its exact flow.
+
+    Where it would leave the picture, or be less than two thirds as large, or half as large again, as at first, it goes
+    back the way that it came.
 
     Args:
         picture: (h, w) uint8, larger than the crop.
@@ -79,10 +82,11 @@ def warped_clip(
         crop: Side of the window.
         rng: Source of chance.
         speed: Pixels a frame at most, along each axis.
+        every: Frames that one flow spans.
 
     Returns:
-        Frames (frames, crop, crop), and, for every frame but the first, the flow from the frame before to it, at
-        its own pixels: (frames - 1, 2, crop, crop).
+        Frames (frames, crop, crop), and, for every ``every``-th frame but the first, the flow to it from the one
+        ``every`` frames before, at its own pixels: ((frames - 1) // every, 2, crop, crop).
 
     Raises:
         ValueError: The picture is not larger than the crop.
@@ -102,16 +106,23 @@ def warped_clip(
         cos, sin = scale * np.cos(turn * t), scale * np.sin(turn * t)
         return np.array([[cos, -sin], [sin, cos]]), begin + moves * t
 
+    def inside(t: float) -> bool:
+        matrix, centre = camera(t)
+        corners = matrix @ local[:, [0, 0, -1, -1], [0, -1, 0, -1]] + centre[:, None]
+        return bool((corners >= 0).all() and (corners <= [[w - 1], [h - 1]]).all()) and abs(zoom * t) < np.log(1.5)
+
+    reach = max(1, next((t for t in range(frames - 1) if not inside(t + 1)), frames - 1))
+    when = [reach - abs(reach - t % (2 * reach)) for t in range(frames)]
     held = torch.from_numpy(picture.astype(np.float32))[None, None]
     clip, flows = [], []
     for t in range(frames):
-        matrix, centre = camera(t)
+        matrix, centre = camera(when[t])
         place = np.einsum("ij,jhw->ihw", matrix, local) + centre[:, None, None]
         grid = torch.from_numpy(np.stack([2 * place[0] / (w - 1) - 1, 2 * place[1] / (h - 1) - 1], -1)).float()[None]
         shown = functional.grid_sample(held, grid, padding_mode="reflection", align_corners=True)[0, 0]
         clip.append(shown.round().clamp(0, 255).to(torch.uint8).numpy())
-        if t:
-            old, middle = camera(t - 1)
+        if t and t % every == 0:
+            old, middle = camera(when[t - every])
             before = np.einsum("ij,jhw->ihw", np.linalg.inv(old), place - middle[:, None, None])
             flows.append((local - before).astype(np.float32))
     return np.stack(clip), np.stack(flows)

@@ -6,91 +6,32 @@ Paper: arXiv 2505.16797, sections 3.5 and 4, and table of settings in the append
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+import math
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from thrifty._common.checks import one_of, whole
 from thrifty._common.files import write_whole
 from thrifty._common.runs import Progress, enter_run, first_process, world
+from thrifty.data.v2v.checkpoints import check_finite, read_checkpoint, write_checkpoint
 from thrifty.data.v2v.dataset import VideoVoxelDataset
 from thrifty.data.v2v.loading import enter_epoch, make_loader
 from thrifty.data.v2v.losses import ReconstructionLoss
 from thrifty.data.v2v.networks import build_model
-from thrifty.data.v2v.saving import load_model, save_model
+from thrifty.data.v2v.recipe import Recipe
+from thrifty.data.v2v.recordings import evaluate
+from thrifty.data.v2v.saving import GRIDS, load_model, save_model
 from thrifty.data.v2v.teachers import FlowTeacher, dis_flow
 
-
-@dataclass(frozen=True)
-class Recipe:
-    """How to train.
-
-    Args:
-        model: A name :func:`~thrifty.data.v2v.build_model` knows.
-        epochs: Passes over the samples.
-        batch: Samples at once, a process.
-        lr: Rate.
-        optimizer: ``"adam"`` or ``"adamw"``, both with amsgrad.
-        weight_decay: Of AdamW.
-        decay: Factor on the rate after every epoch; 1 keeps it.
-        chunk: Steps of a sequence that are differentiated together; ``None``: all (back-propagation is cut between).
-        recompute: Keep no activations of a step but compute them again (less memory, a third more time).
-        precision: Of the forward pass: ``"fp32"`` or ``"bf16"``.
-        workers: Processes that decode.
-        seed: Of weights, shuffles and samples.
-
-    Raises:
-        ValueError: A field is out of range.
-
-    Example:
-        >>> Recipe.published("etnet").decay
-        0.94
-
-    Source:
-        arXiv 2505.16797, appendix.
-    """
-
-    model: str = "e2vid"
-    epochs: int = 80
-    batch: int = 12
-    lr: float = 1e-4
-    optimizer: Literal["adam", "adamw"] = "adam"
-    weight_decay: float = 0.0
-    decay: float = 1.0
-    chunk: int | None = None
-    recompute: bool = False
-    precision: Literal["fp32", "bf16"] = "fp32"
-    workers: int = 0
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        for name in ("epochs", "batch"):
-            whole(name, getattr(self, name))
-        if not self.lr > 0:
-            raise ValueError(f"lr: expected a rate above 0, got {self.lr}")
-        if not 0 < self.decay <= 1:
-            raise ValueError(f"decay: expected a factor in (0, 1], got {self.decay}")
-        if self.chunk is not None:
-            whole("chunk", self.chunk)
-        one_of("optimizer", self.optimizer, ("adam", "adamw"))
-        one_of("precision", self.precision, ("fp32", "bf16"))
-
-    @classmethod
-    def published(cls, model: str, **changes: Any) -> Recipe:
-        """Return the paper's settings for a network; of one of your own, those of E2VID."""
-        of_network: dict[str, dict[str, Any]] = {
-            "hypere2vid": {"lr": 1e-3, "epochs": 60},
-            "etnet": {"batch": 6, "lr": 2e-4, "epochs": 100, "optimizer": "adamw", "weight_decay": 0.01, "decay": 0.94},
-            "evflownet": {"batch": 10, "epochs": 50},
-            "eraft": {"batch": 10, "epochs": 50},
-        }
-        return cls(model=model, **(of_network.get(model, {}) | changes))
+#: Gives a network's error on what it was not trained on.
+Judge = Callable[[nn.Module], float]
 
 
 class Trainer:
@@ -115,6 +56,7 @@ class Trainer:
                 torch.manual_seed(recipe.seed)
                 model = build_model(recipe.model, bins=data.v2v.num_bins)
         self.model = model.to(self.device)
+        self.model.grids = {name: getattr(data.v2v, name) for name in GRIDS}  # type: ignore[assignment]
         rank, processes = world()
         self.loader, self.sampler = make_loader(
             data, recipe.batch, workers=recipe.workers, rank=rank, world=processes, seed=recipe.seed,
@@ -130,7 +72,7 @@ class Trainer:
 
     def fit(
         self, out: Path | None = None, *, save_every: int = 500, about: Mapping[str, Any] | None = None,
-        progress: Progress | None = None, steps: int | None = None,
+        progress: Progress | None = None, steps: int | None = None, judge: Judge | None = None,
     ) -> dict[str, Any]:  # fmt: skip
         """Train; an interrupted run in ``out`` goes on from its last checkpoint, in the middle of its epoch.
 
@@ -140,40 +82,60 @@ class Trainer:
             about: What else the run depends on (its videos), so that one in ``out`` that differs is refused.
             progress: Told (step, steps, loss).
             steps: Stop there, as an interrupt would; the run can go on.
+            judge: Gives a network's error at every checkpoint; the one that errs least is kept in ``out/best``.
 
         Returns:
-            ``steps``, ``loss`` (the last), ``losses`` (of this call), ``skipped`` (corrupt videos) and ``resumed``.
+            ``steps``, ``loss`` (the last), ``losses`` (of this call), ``skipped`` (corrupt videos), ``resumed``, and
+            with ``judge``, ``best`` (the least error) and ``best_step``.
 
         Raises:
-            ValueError: The run in ``out`` has other settings.
+            ValueError: The run in ``out`` has other settings, or a loss or a weight is no longer finite.
             FileExistsError: ``out`` holds something else.
+            OSError: A checkpoint cannot be written.
         """
         total = self.recipe.epochs * self.steps_an_epoch
-        begun = self._resume(out, about)
+        reached = self._resume(out, about)
+        begun = done = int(reached["global_step"])
         last = min(total, steps) if steps is not None else total
         losses: list[float] = []
-        done = begun
         while done < last:
             epoch, within = divmod(done, self.steps_an_epoch)
             self._begin_epoch(epoch, within)
             for batch in self.loader:
-                losses.append(self._step(batch, epoch))
+                losses.append(self._step(batch, epoch, done + 1))
                 done += 1
                 if progress is not None and first_process():
                     progress(done, total, losses[-1])
                 if out is not None and (done % save_every == 0 or done == last):
-                    self._save(out, done)
+                    reached |= {"global_step": done, "loss": losses[-1]}
+                    self._save(out, reached, judge)
                 if done == last or done % self.steps_an_epoch == 0:
                     break
+        self._join_skips()
         result = {
-            "steps": done, "loss": losses[-1] if losses else None, "losses": losses, "skipped": self.data.skipped,
-            "resumed": begun > 0,
-        }  # fmt: skip
+            "steps": done, "loss": losses[-1] if losses else reached.get("loss"), "losses": losses,
+            "skipped": self.data.skipped, "resumed": begun > 0,
+        } | {name: reached[name] for name in ("best", "best_step") if name in reached}  # fmt: skip
         if out is not None and done == total and first_process():
-            save_model(self.model, out, self.recipe.model, bins=self.data.v2v.num_bins, force=True)
+            self.save(out, force=True)
             text = json.dumps({k: v for k, v in result.items() if k != "losses"}, indent=1) + "\n"
             write_whole(out / "result.json", text, force=True)
         return result
+
+    def evaluate(
+        self, recordings: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], **how: Any
+    ) -> dict[str, dict[str, float]]:
+        """Measure the network on recordings, with voxel grids made as in training.
+
+        Args:
+            recordings: HDF5 files; see :func:`~thrifty.data.v2v.recordings.write_recording`.
+            **how: See :func:`~thrifty.data.v2v.recordings.evaluate`.
+
+        Returns:
+            By file, its mean errors.
+        """
+        given = [recordings] if isinstance(recordings, str | os.PathLike) else recordings
+        return {str(path): evaluate(self.model, path, device=str(self.device), **how) for path in given}
 
     def save(self, folder: Path, *, force: bool = False) -> Path:
         """Write the model: :meth:`load` and :func:`~thrifty.data.v2v.load_model` read it.
@@ -181,7 +143,7 @@ class Trainer:
         Raises:
             FileExistsError: There is one, and ``force`` is False.
         """
-        return save_model(self.model, folder, self.recipe.model, bins=self.data.v2v.num_bins, force=force)
+        return save_model(self.model, folder, self.recipe.model, force=force)
 
     def load(self, folder: Path) -> None:
         """Take the weights of a model that was saved."""
@@ -196,7 +158,7 @@ class Trainer:
         for group in self.optimizer.param_groups:
             group["lr"] = self.recipe.lr * self.recipe.decay**epoch
 
-    def _step(self, batch: dict[str, Any], epoch: int) -> float:
+    def _step(self, batch: dict[str, Any], epoch: int, number: int) -> float:
         self.model.train()
         moved = self._on_device(batch)
         total = 0.0
@@ -204,6 +166,8 @@ class Trainer:
         for loss in self.sequence_loss(moved, epoch):
             loss.backward()  # type: ignore[no-untyped-call]
             total += float(loss.detach())
+        if not math.isfinite(total):
+            raise ValueError(f"lr: the loss of step {number} is {total}; a rate below {self.recipe.lr:g} may help")
         self.optimizer.step()
         return total
 
@@ -225,30 +189,39 @@ class Trainer:
                 output, state = self._wrapped(voxel, state)
         return output.float(), state
 
-    def _resume(self, out: Path | None, about: Mapping[str, Any] | None) -> int:
+    def _resume(self, out: Path | None, about: Mapping[str, Any] | None) -> dict[str, Any]:
+        """Return what an interrupted run reached, and take its state."""
         if out is None:
-            return 0
+            return {"global_step": 0}
         settings = {**asdict(self.recipe), "samples": len(self.data), "about": dict(about or {})}
-        folder, state = enter_run(out, "v2v", settings)
-        if folder is None:
-            return 0
-        held = torch.load(Path(folder) / "state.pt", map_location="cpu", weights_only=True)
-        self.model.load_state_dict(held["model"])
-        self.optimizer.load_state_dict(held["optimizer"])
-        return int(state["global_step"])
+        folder, reached = enter_run(out, "v2v", settings)
+        if folder is not None:
+            held = read_checkpoint(folder)
+            self.model.load_state_dict(held["model"])
+            self.optimizer.load_state_dict(held["optimizer"])
+            self.data.skipped_videos.copy_(torch.maximum(self.data.skipped_videos, held["skipped"]))
+        return reached
 
-    def _save(self, out: Path, step: int) -> None:
+    def _save(self, out: Path, reached: dict[str, Any], judge: Judge | None) -> None:
+        """Write a checkpoint, and keep the model apart if it errs least; adds what was found to ``reached``."""
+        self._join_skips()
         if not first_process():
             return
-        folder = out / f"checkpoint-{step}"
-        state = {"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict()}
-        write_whole(folder / "state.pt", lambda file: torch.save(state, file), force=True)
-        write_whole(folder / "trainer_state.json", json.dumps({"global_step": step}), force=True)  # last: it is whole
-        kept = sorted(out.glob("checkpoint-*[0-9]"), key=lambda path: int(path.name.rpartition("-")[2]))
-        for old in kept[:-2]:
-            for file in old.iterdir():
-                file.unlink()
-            old.rmdir()
+        check_finite(self.model, reached["global_step"])
+        if judge is not None:
+            error = judge(self.model)
+            if error < reached.get("best", math.inf):
+                reached |= {"best": error, "best_step": reached["global_step"]}
+                self.save(out / "best", force=True)
+        parts = {"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict()}
+        write_checkpoint(out, reached, {**parts, "skipped": self.data.skipped_videos})
+
+    def _join_skips(self) -> None:
+        """Let every process know which videos another one found corrupt."""
+        if world()[1] > 1:
+            everywhere = self.data.skipped_videos.to(self.device)
+            torch.distributed.all_reduce(everywhere, torch.distributed.ReduceOp.MAX)
+            self.data.skipped_videos.copy_(everywhere.cpu())
 
 
 class ReconstructionTrainer(Trainer):

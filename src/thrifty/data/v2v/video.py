@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
@@ -19,8 +20,8 @@ from thrifty.data.v2v.packets import VideoError, VideoInfo, probe, timestamps, w
 from thrifty.data.v2v.readers import READERS
 
 __all__ = [
-    "SUFFIXES", "Reader", "VideoError", "VideoInfo", "content_key", "frame_stream", "probe", "read_frames",
-    "timestamps", "video_files", "warn_if_uneven", "write_video",
+    "SUFFIXES", "Reader", "VideoError", "VideoInfo", "content_key", "frame_blocks", "frame_stream", "probe",
+    "read_frames", "timestamps", "video_files", "warn_if_uneven", "write_video",
 ]  # fmt: skip
 
 #: Endings that are taken for videos in a folder.
@@ -126,6 +127,13 @@ def read_frames(
     return np.stack(
         list(frame_stream(path, start, count, window=window, full_range=full_range, threads=threads, reader=reader))
     )
+
+
+def frame_blocks(frames: Iterable[UInt8[np.ndarray, "h w"]], size: int) -> Iterator[UInt8[np.ndarray, "frames h w"]]:
+    """Gather a stream of frames into blocks of so many; the last one may be smaller."""
+    left = iter(frames)
+    while block := list(itertools.islice(left, size)):
+        yield np.stack(block)
 
 
 def write_video(path: str | os.PathLike[str], frames: UInt8[np.ndarray, "frames h w *c"], rate: float = 25) -> Path:

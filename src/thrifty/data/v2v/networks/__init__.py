@@ -66,4 +66,6 @@ def build_model(name: str, **settings: Any) -> nn.Module:
     """
     if name not in ARCHITECTURES:
         raise ValueError(f"name: expected one of {', '.join(ARCHITECTURES)}, got {name!r}")
-    return ARCHITECTURES[name](**settings)
+    model = ARCHITECTURES[name](**settings)
+    model.made_with = settings  # type: ignore[assignment]
+    return model
