@@ -61,6 +61,8 @@ if TYPE_CHECKING:
         amortized_clip_loss,
     )
     from thrifty.training.amorlip.trainer import AmorLIPTrainer
+    from thrifty.training.leff import LeffClient, LeffConfig, LeffServer
+    from thrifty.training.leff.flower import LeffStrategy, leff_client_app, leff_server_app
     from thrifty.training.streambp import (
         MemoryEstimate,
         StreamBPConfig,
@@ -97,6 +99,10 @@ __all__ = [
     "HeteroTemporalData",
     "InfluenceDistillation",
     "JVPEmbedding",
+    "LeffClient",
+    "LeffConfig",
+    "LeffServer",
+    "LeffStrategy",
     "LinkForecaster",
     "LrcSSMClassifier",
     "LrcSSMModel",
@@ -138,6 +144,8 @@ __all__ = [
     "frames_to_events",
     "improve_forest",
     "improve_tree",
+    "leff_client_app",
+    "leff_server_app",
     "less_selection",
     "load_reduced",
     "rds_plus_selection",

@@ -35,7 +35,7 @@ class GradientGap:
 def gradient_gap(
     model: nn.Module, client: ClientModel, batches: Sequence[Batch], loss_fn: LossFn | None = None
 ) -> GradientGap:
-    """Measure the error of a block's gradient that its stand-in causes, in evaluation mode.
+    """Return the error of a block's gradient that its stand-in causes, in evaluation mode.
 
     Args:
         model: The global model.

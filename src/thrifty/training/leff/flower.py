@@ -228,6 +228,9 @@ def leff_client_app(
         threads: That torch may use; ``None``: all.
         mods: Flower's modifiers of messages.
 
+    Raises:
+        ValueError: In the app: clients are asked to evaluate, and there is no function for it.
+
     Example:
         >>> ids = torch.arange(12).reshape(4, 3)
         >>> def make_client(context):

@@ -18,8 +18,10 @@ from thrifty._common.texts import documents
 from thrifty.training.leff.client import LeffClient
 from thrifty.training.leff.config import LeffConfig
 from thrifty.training.leff.importance import Batch
+from thrifty.training.leff.layers import LayerView
 from thrifty.training.leff.partition import dirichlet_partition
 from thrifty.training.leff.rounds import History, RoundRecord
+from thrifty.training.leff.sampling import check_capacity
 from thrifty.training.leff.simulation import simulate
 from thrifty.training.leff.streams import stream
 
@@ -143,6 +145,8 @@ def prepare(recipe: Recipe, model_folder: Path, data: Path, config: LeffConfig) 
         torch.manual_seed(config.seed)
         options = {"num_labels": len(classes)} if classes else {}
         model = auto.from_pretrained(model_folder, local_files_only=True, dtype=torch.float32, **options)
+    for capacity in recipe.capacity:
+        check_capacity(capacity, LayerView(model).num_layers)
     if model.config.pad_token_id is None:
         model.config.pad_token_id = tokenizer.pad_token_id
     if classes:
@@ -180,8 +184,8 @@ def run(
         "model": str(model_folder.resolve()), "data": str(data.resolve()),
         **{k: list(v) if isinstance(v, tuple) else v for k, v in vars(replace(recipe, rounds=1)).items()},
     }  # fmt: skip
-    enter_run(out, "leff", begun)
     made = prepare(recipe, model_folder, data, config)
+    enter_run(out, "leff", begun)  # nothing is begun that cannot go on
     history = simulate(
         made.model, made.clients, made.proxy, recipe.rounds, config, evaluate=evaluation(made), out=out / "checkpoints",
         progress=progress,

@@ -29,21 +29,22 @@ VARIANTS: dict[str, dict[str, Any]] = {
 #: Rivals, the ones that go last where time is short first.
 RIVALS = (FEDAVG, HEAD, FEDLORA, FEDRA, BITFIT, LOCAL, CENTRAL, FEDPROX, SLORA, FLEXLORA, FLORA, HETLORA)
 GRID = (1e-4, 3e-4, 1e-3, 3e-3)
-#: Found by ``tuning.py``.
+#: Found by ``tuning.py``; kin take the rate of what they descend from.
 RATES = {
-    OURS: 3e-4, FEDAVG: 3e-4, FEDPROX: 3e-4, BITFIT: 3e-3, HEAD: 3e-3, FEDLORA: 1e-3, SLORA: 1e-3, HETLORA: 1e-3,
-    FLEXLORA: 1e-3, FLORA: 1e-3, FEDRA: 1e-3, LOCAL: 3e-4, CENTRAL: 3e-4,
+    OURS: 3e-4, FEDAVG: 3e-4, FEDPROX: 3e-4, BITFIT: 3e-3, HEAD: 1e-3, FEDLORA: 3e-3, SLORA: 3e-3, HETLORA: 3e-3,
+    FLEXLORA: 3e-3, FLORA: 3e-3, FEDRA: 3e-3, LOCAL: 3e-4, CENTRAL: 3e-4,
 }  # fmt: skip
 RANK = 8
 
 
-def settings(name: str, seed: int, steps: int, lr: float | None = None) -> LeffConfig:
-    """Return the settings of a contender: batches of 16, at most so many a round, one pass over the data."""
+def settings(name: str, seed: int, steps: int, batch: int = 8, lr: float | None = None) -> LeffConfig:
+    """Return the settings of a contender: at most so many batches a round, one pass over the data."""
     rate = lr or RATES.get(name, RATES[OURS])
     own = VARIANTS.get(name, {}) | ({"proximal": 0.01} if name == FEDPROX else {})
     return LeffConfig(
-        lr=rate, max_steps=steps, seed=seed, importance="clients", distill_steps=20, distill_every=2, **own
-    )
+        lr=rate, max_steps=steps, batch_size=batch, seed=seed, importance="clients", distill_steps=20, distill_every=4,
+        **own,
+    )  # fmt: skip
 
 
 def contender(name: str, model: nn.Module, config: LeffConfig, proxy: Sequence[Batch] | None) -> rivals.Method:

@@ -10,7 +10,9 @@ from thrifty.training.leff.evidence import sentences
 from thrifty.training.leff.evidence.contenders import CENTRAL, VARIANTS, contender, settings
 from thrifty.training.leff.rivals import Leff, federate
 
-ROUNDS, STEPS = 5, 3
+#: Rounds, and a client's steps and sentences a step: of a report, and of the search for learning rates.
+ROUNDS, STEPS, BATCH = 8, 4, 8
+TUNE = (5, 3, 16)
 
 
 def run(
@@ -22,7 +24,7 @@ def run(
         name: Of the contender.
         alpha: Of the Dirichlet distribution.
         seed: Of the partition, the head and everything that is drawn.
-        lr: Learning rate, the contender's own by default.
+        lr: Learning rate, in a (shorter) run to tune it; the contender's own by default.
         held_out: The split that is evaluated.
         data: A user's own table.
 
@@ -31,10 +33,11 @@ def run(
         capacity 1), ``trained`` (bytes of gradients and optimiser there), and for LEFF ``coverage``.
     """
     everyone = sentences.make_clients(alpha, seed, data)
-    config, rounds = settings(name, seed, STEPS, lr), ROUNDS
+    rounds, steps, batch = (ROUNDS, STEPS, BATCH) if lr is None else TUNE
+    config = settings(name, seed, steps, batch, lr)
     if name == CENTRAL:  # one party with all sentences, and as many steps as all clients together
         everyone = [LeffClient("all", sentences.load(data)["train"].columns, capacity=6)]
-        config = config.with_overrides(max_steps=STEPS * len(sentences.CAPACITIES))
+        config = config.with_overrides(max_steps=steps * len(sentences.CAPACITIES))
     model = sentences.make_model(seed)
     proxy = sentences.proxy_batches(data) if name in VARIANTS else None
     method = contender(name, model, config, proxy)

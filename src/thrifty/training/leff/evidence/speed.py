@@ -23,6 +23,8 @@ from thrifty.training.leff.streams import torch_stream
 
 #: First, middle and last block of one layer: what is below a block is not differentiated, so that times differ.
 STARTS = (0, 2, 5)
+#: Of a timed step.
+SENTENCES = 16
 
 
 class Stepper:
@@ -67,7 +69,7 @@ class Stepper:
 def steps(ctx: Context, evidence: Evidence, *, quick: float = 4.0) -> dict[str, Measurement]:
     """Time steps interleaved; return LEFF's mean over blocks against full fine-tuning and LoRA."""
     model = sentences.make_model(ctx.seed)
-    batch = sentences.labelled_batches(sentences.load(ctx.data)["train"], 1, 16)[0]
+    batch = sentences.labelled_batches(sentences.load(ctx.data)["train"], 1, SENTENCES)[0]
     names = {f"{OURS}, layer {start + 1} of 6": Stepper(OURS, model, batch, start) for start in STARTS}
     rivals = {FEDAVG: Stepper(FEDAVG, model, batch), FEDLORA: Stepper(FEDLORA, model, batch)}
     seconds = ctx.timed(
@@ -81,7 +83,7 @@ def steps(ctx: Context, evidence: Evidence, *, quick: float = 4.0) -> dict[str, 
 def distillation(ctx: Context, evidence: Evidence, step: Measurement) -> Measurement:
     """Time a round's distillation for all clients; return it over a weak client's pass over its sentences."""
     everyone = sentences.make_clients(1.0, ctx.seed, ctx.data)
-    config = settings(OURS, ctx.seed, 3)
+    config = settings(OURS, ctx.seed, 4)
     proxy = sentences.proxy_batches(ctx.data)
     seconds = []
     for seed in range(3):
@@ -89,7 +91,7 @@ def distillation(ctx: Context, evidence: Evidence, step: Measurement) -> Measure
         server.plan([client.report(1) for client in everyone])
         seconds.append(server.finish().seconds["distillation"])
     weak = sum(c.examples for c in everyone if c.capacity == 1) / sum(c.capacity == 1 for c in everyone)
-    epoch = step.median * weak / config.batch_size
+    epoch = step.median * weak / SENTENCES
     evidence.row(
         OURS,
         {"distillation": Measurement.of(seconds, "s", timed=True), "a pass": Measurement.of(epoch, "s", timed=True)},
