@@ -179,8 +179,9 @@ def test_negatives_are_no_links_and_know_nothing_of_the_future():
     assert not links & set(zip(*negative.tolist(), strict=True))
     seen = set(data.edges[BUYS].index[1, data.edges[BUYS].snapshot < 3].tolist())
     assert set(negative[1].tolist()) <= seen
-    later = {t: Edges(e.index, torch.where(e.snapshot > 3, 5, e.snapshot)) for t, e in data.edges.items()}
-    moved = HeteroTemporalData(data.num_nodes, later)
+    held = data.edges[BUYS]
+    unborn = torch.stack([held.index[0], torch.where(held.snapshot > 3, 39, held.index[1])])  # an item of later days
+    moved = HeteroTemporalData(data.num_nodes, {BUYS: Edges(unborn, torch.where(held.snapshot > 3, 5, held.snapshot))})
     assert torch.equal(negative_edges(moved, BUYS, 3, np.random.default_rng(0), per_positive=5), negative)
 
 

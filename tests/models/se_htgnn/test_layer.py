@@ -399,6 +399,8 @@ def test_means_leave_out_who_is_absent_unless_told_otherwise():
     x["a"][:, 2:] = 0  # two nodes of type a are never there
     data = HeteroTemporalData({"a": 4, "b": 4}, edges, x)
     assert data.present["a"].tolist() == [[True, True, False, False]] * 3
+    bare = HeteroTemporalData({"a": 4, "b": 4}, edges, {"b": x["b"]})  # without features: who has an edge then
+    assert bare.present["a"].tolist() == [[False] * 4, [True, True, False, False], [False] * 4]
     assert data.windows([3], 3).share("a", torch.tensor([1]), True, torch.float32).tolist() == [[0.5, 0.5, 0.0, 0.0]]
     one, other = (
         model(data, mask_absent=on).attention(data.windows([3], 3))[0, ("b", "in", "a")] for on in (True, False)
