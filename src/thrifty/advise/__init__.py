@@ -5,6 +5,7 @@ from thrifty.advise.advice import Advice
 from thrifty.advise.contrastive import advise_contrastive
 from thrifty.advise.deciding import advise_decisions
 from thrifty.advise.federated import advise_federated
+from thrifty.advise.filming import advise_videos
 from thrifty.advise.hardware import Device, Optimizer, device, optimizer
 from thrifty.advise.offers import Offer
 from thrifty.advise.reach import Reach
@@ -31,6 +32,7 @@ __all__ = [
     "advise_sequences",
     "advise_serving",
     "advise_training",
+    "advise_videos",
     "device",
     "optimizer",
     "rehearse",

@@ -302,6 +302,20 @@ def sequence(
     _print(found, as_json)
 
 
+@app.command()
+def video(
+    videos: Annotated[list[Path], typer.Argument(help="Videos, folders of them, or .txt lists of paths.", exists=True)],
+    as_json: Json = False,
+) -> None:
+    """Training event-camera networks on ordinary video: what stored voxel grids take, and how to store none.
+
+    `thrifty advise video FOLDER`
+    """
+    from thrifty.advise.filming import advise_videos
+
+    _print(advise_videos(videos), as_json)
+
+
 def _rank(lora: str) -> int:
     """Read ``r=16`` (or ``16``)."""
     if not lora:
