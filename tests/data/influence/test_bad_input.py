@@ -4,7 +4,7 @@ import pytest
 import torch
 from influence_ground import llama, pool, stepped
 
-from thrifty.data.influence import InfluenceDistillation, JVPEmbedding, warm_up
+from thrifty.data.influence import InfluenceDistillation, JVPEmbedding, tokenize_examples, warm_up
 from thrifty.data.influence.examples import Examples
 from thrifty.data.influence.parameters import select_parameters
 
@@ -51,6 +51,36 @@ def test_another_tokenizer(model):
         InfluenceDistillation(model, **SETTINGS).score(ROWS, [TARGET[0], {"input_ids": [3, 64]}])
 
 
+@pytest.mark.parametrize(
+    ("ids", "says"),
+    [([3, -1], "index 0 has token id -1"), ([3.5, 4], "expected whole numbers as input_ids at index 0")],
+)
+def test_ids_that_are_none(model, ids, says):
+    with pytest.raises(ValueError, match=f"target: .*{says}"):
+        InfluenceDistillation(model, **SETTINGS).score(ROWS, [{"input_ids": ids}])
+
+
+@pytest.mark.parametrize(
+    ("row", "says"),
+    [
+        ({"foo": 1}, "expected the field text"),
+        ({"input_ids": []}, r"expected input_ids as a list of whole numbers, got \[\]"),
+        ({"input_ids": [1.5, 2]}, r"expected input_ids as a list of whole numbers, got \[1.5, 2\]"),
+        ({"input_ids": [[1, 2]]}, r"expected input_ids as a list of whole numbers, got \[\[1, 2\]\]"),
+        ({"input_ids": [10**20, 3]}, "expected input_ids as a list of whole numbers"),
+        ({"input_ids": [3, 4], "labels": "x"}, "expected labels as a list of whole numbers, got 'x'"),
+        ({"input_ids": [3, 4], "labels": [3]}, "expected labels for each of 2 tokens, got 1"),
+        ({"input_ids": [3, 4], "attention_mask": [1]}, "expected attention_mask for each of 2 tokens, got 1"),
+    ],
+)
+def test_rows_that_are_none(row, says):
+    class Tokenizer:
+        eos_token_id = 2
+
+    with pytest.raises(ValueError, match=f"row 1: {says}"):
+        tokenize_examples([{"input_ids": [3]}, row], Tokenizer())
+
+
 def test_gradients_that_are_not_finite_name_the_example():
     broken = llama()
     broken.model.embed_tokens.weight.data[9] = torch.inf
@@ -70,6 +100,8 @@ def test_an_optimizer_of_another_model_or_never_stepped(model):
 
 
 def test_a_filter_that_matches_nothing(model):
+    with pytest.raises(ValueError, match=r"params: expected a regular expression, got '\('"):
+        InfluenceDistillation(model, params="(")
     with pytest.raises(ValueError, match=r"params: 'c_proj' matches none of the \d+ .* there are model\.embed_tokens"):
         InfluenceDistillation(model, params="c_proj")
     frozen = llama()
@@ -208,6 +240,12 @@ def test_k_is_checked_before_the_work(model):
 def test_warming_up_checks_token_ids(model):
     with pytest.raises(ValueError, match="the model's vocabulary ends at 63"):
         warm_up(model, [{"input_ids": [3, 99]}], steps=1)
+
+
+def test_a_batch_beyond_the_pool_is_the_pool(model):
+    """No list as long as the batch is made, which for a slip of the hand would take for ever."""
+    one, other = (warm_up(model, ROWS, steps=1, batch_size=size).model for size in (len(ROWS), 10**12))
+    assert all(torch.equal(a, b) for a, b in zip(one.parameters(), other.parameters(), strict=True))
 
 
 def test_aggregate(model):

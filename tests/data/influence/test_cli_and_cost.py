@@ -110,6 +110,16 @@ def test_errors_are_one_line(folder, tmp_path, call, more, message):
     assert not (tmp_path / "o.jsonl").exists()
 
 
+@pytest.mark.parametrize("option", ["--data", "--target"])
+def test_a_row_that_is_none_is_named_with_its_option(folder, tmp_path, call, option):
+    (tmp_path / "odd.jsonl").write_text('{"text": "\\ud800 red"}\n')
+    arguments = ["-k", 1, "--out", tmp_path / "o.jsonl", "--method", "random", option, tmp_path / "odd.jsonl"]
+    ran = call(folder, "select", *arguments)
+    assert ran.code == 2
+    assert f"error: {option}: row 0: expected text that the tokenizer takes" in ran.err.splitlines()[-1]
+    assert not (tmp_path / "o.jsonl").exists()
+
+
 def test_no_model(tmp_path, thrifty):
     rows = tmp_path / "rows.jsonl"
     rows.write_text('{"text": "a"}\n')

@@ -160,9 +160,12 @@ class Examples:
             return
         if not len(ids):
             raise ValueError(f"{self.name}: the example at index {index} has no token")
+        if ids.is_floating_point():
+            raise ValueError(f"{self.name}: expected whole numbers as input_ids at index {index}, got {ids.dtype}")
         if self.vocabulary is not None and (int(ids.max()) >= self.vocabulary or int(ids.min()) < 0):
+            beyond = int(ids.min()) if int(ids.min()) < 0 else int(ids.max())
             raise ValueError(
-                f"{self.name}: the example at index {index} has token id {int(ids.max())}, the model's vocabulary ends "
+                f"{self.name}: the example at index {index} has token id {beyond}, the model's vocabulary ends "
                 f"at {self.vocabulary - 1}; was it tokenised for another model?"
             )
         if self.causal and labels is not None and labels.dim() == 1:

@@ -37,8 +37,8 @@ class Job:
         self.model = transformers.AutoModelForCausalLM.from_pretrained(model, local_files_only=True).eval()
         self.model.to(place)
         tokenizer = transformers.AutoTokenizer.from_pretrained(model, local_files_only=True)
-        self.pool = tokenize_examples(rows, tokenizer, max_length=length)
-        self.target = tokenize_examples(aims, tokenizer, max_length=length)
+        self.pool = _tokens("--data", rows, tokenizer, length)
+        self.target = _tokens("--target", aims, tokenizer, length)
         for option, found in (("--data", self.pool), ("--target", self.target)):
             if not any(label != -100 for row in found for label in row.get("labels", row["input_ids"])[1:]):
                 raise ValueError(f"--length: cut to {length} tokens, no example of {option} has one to learn from")
@@ -102,6 +102,14 @@ class Job:
         if method == "rds+":
             return rds_plus_selection(self.model, self.pool, self.target, k, batch_size=self._batch)
         return mid_perplexity_selection(self.model, self.pool, k, batch_size=self._batch)
+
+
+def _tokens(option: str, rows: list[Any], tokenizer: Any, length: int) -> Any:
+    """Tokenise rows; what is wrong with one is said by the option that named its file."""
+    try:
+        return tokenize_examples(rows, tokenizer, max_length=length)
+    except ValueError as error:
+        raise ValueError(f"{option}: {error}") from error
 
 
 def progress(shown: bool) -> Callable[[int, int, str], object] | None:

@@ -54,7 +54,10 @@ def select_parameters(model: nn.Module, params: ParamFilter = "mlp-out") -> dict
     if not isinstance(params, str):
         chosen, shown = {name: trainable[name] for name in filter(params, trainable)}, "the predicate"
     else:
-        pattern, shown = MLP_OUT if params == "mlp-out" else re.compile(params), repr(params)
+        try:
+            pattern, shown = MLP_OUT if params == "mlp-out" else re.compile(params), repr(params)
+        except re.error as error:
+            raise ValueError(f"params: expected a regular expression, got {params!r}: {error}") from None
         chosen = {name: p for name, p in trainable.items() if pattern.search(name)}
     if not chosen:
         names = list(trainable)

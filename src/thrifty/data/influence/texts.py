@@ -21,7 +21,7 @@ def tokenize_examples(rows: Iterable[Mapping[str, Any]], tokenizer: Any, *, max_
         beside its own.
 
     Raises:
-        ValueError: A row has none of these fields.
+        ValueError: A row has none of these fields, or something else in them; the message names the row.
 
     Example:
         >>> class Letters:
@@ -34,7 +34,12 @@ def tokenize_examples(rows: Iterable[Mapping[str, Any]], tokenizer: Any, *, max_
     Source:
         The conversational, prompt-completion and language-modelling formats of TRL; chat templates as in transformers.
     """
-    made = [_one(i, row, tokenizer, max_length) for i, row in enumerate(rows)]
+    made = []
+    for i, row in enumerate(rows):
+        try:
+            made.append(_one(i, row, tokenizer, max_length))
+        except TypeError as error:  # of the tokenizer: half of a surrogate pair, say, is no text
+            raise ValueError(f"row {i}: expected text that the tokenizer takes, got another: {error}") from None
     if not hasattr(rows, "add_column") or not made:
         return made
     table: Any = rows
@@ -46,8 +51,8 @@ def tokenize_examples(rows: Iterable[Mapping[str, Any]], tokenizer: Any, *, max_
 
 def _one(index: int, row: Mapping[str, Any], tokenizer: Any, max_length: int) -> dict[str, Any]:
     if "input_ids" in row:
-        if not isinstance(row["input_ids"], list) or not row["input_ids"]:
-            raise ValueError(f"row {index}: expected input_ids as a list of token ids, got {row['input_ids']!r}")
+        for name in ("input_ids", "labels", "attention_mask"):
+            _refuse_other_numbers(index, name, row)
         return {name: row[name][:max_length] for name in ("input_ids", "labels", "attention_mask") if name in row}
     end = [] if tokenizer.eos_token_id is None else [tokenizer.eos_token_id]
     if isinstance(row.get("messages"), list):
@@ -67,6 +72,16 @@ def _one(index: int, row: Mapping[str, Any], tokenizer: Any, max_length: int) ->
     if not ids:
         raise ValueError(f"row {index}: the text is empty")
     return {"input_ids": ids[:max_length], "labels": labels[:max_length]}
+
+
+def _refuse_other_numbers(index: int, name: str, row: Mapping[str, Any]) -> None:
+    if name not in row:
+        return
+    found = row[name]
+    if not (isinstance(found, list) and found and all(type(i) is int and -(2**63) <= i < 2**63 for i in found)):
+        raise ValueError(f"row {index}: expected {name} as a list of whole numbers, got {found!r}")
+    if len(found) != (tokens := len(row["input_ids"])):
+        raise ValueError(f"row {index}: expected {name} for each of {tokens} tokens, got {len(found)}")
 
 
 def _chat(messages: list[Any], tokenizer: Any) -> tuple[list[int], list[int]]:

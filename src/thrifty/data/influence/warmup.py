@@ -64,7 +64,7 @@ def warm_up(
         fraction: Share of a pass over the pool, if ``steps`` is not given.
         steps: How many steps.
         lr: Learning rate of AdamW.
-        batch_size: Examples a step.
+        batch_size: Examples a step; all, where there are fewer.
         optimizer: Builds another optimizer from parameters, for instance ``lambda p: torch.optim.SGD(p, lr=0.1)``.
         loss_fn: One loss an example.
         seed: Of which examples are drawn; dropout draws from it too, and the global generator stays as it was.
@@ -98,6 +98,7 @@ def warm_up(
     if not trained:
         raise ValueError("model: expected a trainable parameter, got none with requires_grad=True")
     stepper = AdamW(trained, lr=lr) if optimizer is None else optimizer(trained)
+    batch_size = min(batch_size, len(usable))
     count = steps or max(1, round(fraction * len(usable) / batch_size))
     rng = np.random.default_rng(seed)
     order = np.concatenate([rng.permutation(usable) for _ in range(1 + count * batch_size // len(usable))])
