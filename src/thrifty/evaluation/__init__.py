@@ -1,0 +1,1 @@
+"""What a model's output cost, beside what was needed."""

@@ -1,0 +1,1 @@
+"""Word problems: their words, their making, and reading them back."""
