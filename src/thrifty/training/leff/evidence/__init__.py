@@ -190,7 +190,8 @@ def run(ctx: Context) -> Evidence:
     counts.show(evidence)
     with evidence.needs(*(claim.id for claim in CLAIMS)):
         ctx.progress(1, 6, "a client's bytes")
-        blocks = footprint.show(evidence, ctx.data)
+        beside = (FEDLORA,) if ctx.full else ()  # PEFT takes seconds to import
+        blocks = footprint.show(evidence, ctx.data, (OURS, FEDAVG, *beside))
         mechanism.samplers(ctx, evidence)
         ctx.progress(2, 6, "contexts")
         mechanism.contexts(ctx, evidence)
@@ -200,7 +201,7 @@ def run(ctx: Context) -> Evidence:
             ratios = speed.steps(ctx, evidence)
             distilling = speed.distillation(ctx, evidence, ratios["seconds"])
             ctx.progress(4, 6, "accuracy")
-            even = _accuracies(ctx, evidence, (FEDAVG, OURS, HEAD, FEDLORA, FEDRA), 1.0)
+            even = _accuracies(ctx, evidence, (FEDAVG, OURS, HEAD), 1.0)
             if OURS in even and FEDAVG in even:
                 gate = (_of(even, OURS), _of(even, FEDAVG))
                 evidence.measured("client-memory", blocks, gate=gate)
@@ -274,7 +275,8 @@ def _language_model(ctx: Context, evidence: Evidence) -> None:
 def _the_rest(ctx: Context, evidence: Evidence) -> None:
     """Run the other rivals and variants with one seed, while the budget lasts."""
     ablation = tuple(name for name in VARIANTS if name != OURS)
-    for name in (BITFIT, LOCAL, *ablation[:3], CENTRAL, *ablation[3:], FEDPROX, SLORA, FLEXLORA, FLORA, HETLORA):
+    last = (FEDPROX, SLORA, FLEXLORA, FLORA, HETLORA)
+    for name in (FEDLORA, FEDRA, *ablation[:3], BITFIT, LOCAL, CENTRAL, *ablation[3:], *last):
         if ctx.remaining() < 75:
             evidence.row(name, {}, workload="sentences, alpha 1", error="the budget was used up")
         else:

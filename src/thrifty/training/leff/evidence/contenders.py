@@ -42,7 +42,7 @@ def settings(name: str, seed: int, steps: int, batch: int = 8, lr: float | None 
     rate = lr or RATES.get(name, RATES[OURS])
     own = VARIANTS.get(name, {}) | ({"proximal": 0.01} if name == FEDPROX else {})
     return LeffConfig(
-        lr=rate, max_steps=steps, batch_size=batch, seed=seed, importance="clients", distill_steps=20, distill_every=4,
+        lr=rate, max_steps=steps, batch_size=batch, seed=seed, importance="clients", distill_steps=20, distill_every=3,
         **own,
     )  # fmt: skip
 

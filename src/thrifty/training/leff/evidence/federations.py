@@ -11,7 +11,7 @@ from thrifty.training.leff.evidence.contenders import CENTRAL, VARIANTS, contend
 from thrifty.training.leff.rivals import Leff, federate
 
 #: Rounds, and a client's steps and sentences a step: of a report, and of the search for learning rates.
-ROUNDS, STEPS, BATCH = 8, 4, 8
+ROUNDS, STEPS, BATCH = 6, 4, 8
 TUNE = (5, 3, 16)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from thrifty.bench.claims import Measurement
@@ -18,11 +19,17 @@ from thrifty.training.leff.sampling import block_layers
 MB = 1e6
 
 
-def show(evidence: Evidence, data: Path | None) -> Measurement:
-    """Count bytes of state, peak and traffic of one client, and the rounds' simulated times; return the block ratio."""
+def show(evidence: Evidence, data: Path | None, names: Sequence[str]) -> Measurement:
+    """Count bytes of state, peak and traffic of one client, and the rounds' simulated times; return the block ratio.
+
+    Args:
+        evidence: Where rows and findings go.
+        data: A user's own table.
+        names: Contenders; LEFF and FedAvg among them.
+    """
     model = sentences.make_model(0)
     batch = sentences.labelled_batches(sentences.load(data)["train"], 1, 16)[0]
-    steppers = {name: Stepper(name, model, batch) for name in (OURS, FEDAVG, FEDLORA)}
+    steppers = {name: Stepper(name, model, batch) for name in names}
     blocks: dict[str, float] = {}
     for name, stepper in steppers.items():
         peak = allocated_peak(stepper)
@@ -45,7 +52,7 @@ def show(evidence: Evidence, data: Path | None) -> Measurement:
     evidence.measured(
         "bytes-per-round",
         Measurement.of(travels[OURS], "").over(Measurement.of(travels[FEDAVG], "")),
-        reason=f"FedLoRA's are {travels[FEDLORA] / travels[FEDAVG]:.3f} of FedAvg's",
+        reason=f"FedLoRA's are {travels[FEDLORA] / travels[FEDAVG]:.3f} of FedAvg's" if FEDLORA in travels else None,
     )
     _rounds(evidence)
     return Measurement.of(blocks[OURS], "").over(Measurement.of(blocks[FEDAVG], ""))

@@ -20,9 +20,9 @@ DROPPED = next(name for name in VARIANTS if "dropped" in name)
 def contexts(ctx: Context, evidence: Evidence) -> None:
     """Compare the error of a block's gradient under distilled and under dropped layers."""
     model = sentences.make_model(ctx.seed)
-    proxy = sentences.proxy_batches(ctx.data, 20 if ctx.full else 10)
+    proxy = sentences.proxy_batches(ctx.data, 20 if ctx.full else 6)
     held_out = sentences.labelled_batches(sentences.load(ctx.data)["test"], 4)
-    config = LeffConfig(distill_steps=100 if ctx.full else 60)
+    config = LeffConfig(distill_steps=100 if ctx.full else 48)
     stand_ins, ours, theirs = StandIns(config), [], []
     for start in (0, 2, 5) if ctx.full else (2,):
         distilled = compress_context(model, start, 1, 0.5, proxy, stand_ins, config=config)

@@ -86,7 +86,7 @@ def distillation(ctx: Context, evidence: Evidence, step: Measurement) -> Measure
     config = settings(OURS, ctx.seed, 4)
     proxy = sentences.proxy_batches(ctx.data)
     seconds = []
-    for seed in range(3):
+    for seed in range(2):
         server = LeffServer(sentences.make_model(ctx.seed), config.with_overrides(seed=seed, sampler="random"), proxy)
         server.plan([client.report(1) for client in everyone])
         seconds.append(server.finish().seconds["distillation"])
@@ -108,7 +108,7 @@ def aggregation(ctx: Context, evidence: Evidence) -> None:
     from thrifty.training.leff.flower import from_record, to_record
 
     view = LayerView(sentences.make_model(ctx.seed))
-    state = {name: t.detach() for name, t in view.trained(range(2)).items()}
+    state = {name: t.detach() for name, t in view.trained(range(1)).items()}
     replies, updates = [], []
     for reply in range(16):
         mine = {name: t + 0.01 * reply for name, t in state.items()}
@@ -127,7 +127,7 @@ def aggregation(ctx: Context, evidence: Evidence) -> None:
         evidence,
         {OURS: ours, "Flower's FedAvg": lambda: aggregate_arrayrecords(replies, "num-examples")},
         workload="averaging 16 replies",
-        quick=3.0,
+        quick=1.5,
         full=10.0,
     )
     evidence.measured("aggregation-time", seconds[OURS].over(seconds["Flower's FedAvg"]), gate=float(error))
