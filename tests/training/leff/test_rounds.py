@@ -237,7 +237,8 @@ def test_replies_that_are_wrong_are_refused_counted_and_change_nothing():
         (Update("a", 1, {**state, first: state[first][:1]}, 4), "has the shape"),
         (Update("a", 1, {n: t for n, t in state.items() if n != first}, 4), f"lacks {first}"),
         (Update("a", 1, {**state, "bert.embeddings.word_embeddings.weight": state[first]}, 4), "not given to train"),
-        (Update("a", 1, state, 0), "it says that it has 0 examples"),
+        (Update("a", 1, state, 0), "it says that it has 0 examples, and reported 4"),
+        (Update("a", 1, state, 10**9), "it says that it has 1000000000 examples, and reported 4"),
         (Update("a", 0, state, 4), "stale"),
         (Update("b", 1, state, 4), "nobody asked it"),
     ):

@@ -323,8 +323,8 @@ class LeffServer:
             return "nobody asked it"
         if self._current.clients[update.client].status != "lost":
             return "a second reply to one order"
-        if update.examples < 1:
-            return f"it says that it has {update.examples} examples"
+        if update.examples != order.examples:  # what it weighs was said before it trained
+            return f"it says that it has {update.examples} examples, and reported {order.examples}"
         wanted = self.view.trained(order.layout.block, self.config.train_extras)
         lacking, unknown = sorted(set(wanted) - set(update.state)), sorted(set(update.state) - set(wanted))
         if lacking or unknown:
