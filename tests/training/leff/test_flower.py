@@ -37,7 +37,7 @@ def run(kind, config, rounds=2, silent=(), proxy=True, **options):
     return model, strategy, result, grid
 
 
-@pytest.mark.parametrize("kind", ["bert", "llama", "vit", "gpt2"])
+@pytest.mark.parametrize("kind", ["bert", "vit", "gpt2"])
 def test_messages_give_the_numbers_of_one_process(kind):
     config = LeffConfig(lr=1e-2, distill_steps=4)
     model, strategy, result, _ = run(kind, config)
@@ -53,9 +53,10 @@ def test_messages_give_the_numbers_of_one_process(kind):
 
 
 @pytest.mark.parametrize("settings", [
-    {"context_dtype": "bfloat16"}, {"context_dtype": "int8"}, {"gradient_checkpointing": True}, {"edge": "wrap"},
-    {"server_optimizer": "momentum"}, {"embeddings_once": False}, {"participation": 0.5}, {"proximal": 0.1},
-    {"clip_norm": 0.1, "noise_multiplier": 0.1}, {"train_extras": "norm_only"}, {"importance": "clients"},
+    {"context_dtype": "bfloat16", "edge": "wrap"},
+    {"context_dtype": "int8", "gradient_checkpointing": True, "train_extras": "norm_only"},
+    {"server_optimizer": "momentum", "participation": 0.5, "proximal": 0.1},
+    {"clip_norm": 0.1, "noise_multiplier": 0.1, "importance": "clients", "embeddings_once": False},
 ])  # fmt: skip
 def test_every_setting_travels(settings):
     config = LeffConfig(**{"lr": 1e-2, "distill_steps": 2, **settings})
