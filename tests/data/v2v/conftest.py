@@ -1,5 +1,8 @@
 """Clips that the tests write themselves."""
 
+from fractions import Fraction
+
+import av
 import numpy as np
 import pytest
 
@@ -32,3 +35,20 @@ def clip(tmp_path):
         return write_video(tmp_path / name, moving(**how))
 
     return make
+
+
+@pytest.fixture
+def uneven_clip(tmp_path):
+    """Write a clip of a variable frame rate, in which every third frame comes late, and return its path."""
+    path = tmp_path / "late.mp4"
+    with av.open(str(path), "w") as container:
+        stream = container.add_stream("h264", rate=25)
+        stream.height, stream.width, stream.pix_fmt = 48, 64, "yuv420p"
+        at = 0
+        for i in range(30):
+            frame = av.VideoFrame.from_ndarray(np.full((48, 64), 8 * i, np.uint8), format="gray")
+            frame.pts, frame.time_base = at, Fraction(1, 25)
+            at += 3 if i % 3 == 2 else 1
+            container.mux(stream.encode(frame))
+        container.mux(stream.encode())
+    return path

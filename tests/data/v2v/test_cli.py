@@ -155,6 +155,11 @@ def test_what_cannot_be_converted_is_refused_before_any_work(clip, tmp_path, v2v
     assert "2 frames" in v2v("convert", two, "--out", tmp_path / "two.h5")
 
 
+def test_a_variable_frame_rate_is_warned_of(uneven_clip, tmp_path, v2v):
+    with pytest.warns(UserWarning, match=r"late.mp4: 57% of its frame intervals"):
+        v2v("convert", uneven_clip, "--out", tmp_path / "late.h5")
+
+
 def test_one_bad_file_costs_a_report_that_file(clip, tmp_path, v2v, monkeypatch):
     good, one, bad = clip("a.mp4"), clip("one.mp4", frames=1), tmp_path / "bad.mp4"
     bad.write_bytes(b"nothing")

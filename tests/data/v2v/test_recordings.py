@@ -8,7 +8,8 @@ from torch import nn
 
 from thrifty.data.v2v import EVENT, events_to_voxel
 from thrifty.data.v2v.event_files import read_events, write_events
-from thrifty.data.v2v.recordings import evaluate, read_windows, standard_cut, write_recording
+from thrifty.data.v2v.recordings import evaluate, read_windows, standard_cut
+from thrifty.data.v2v.writing import write_recording
 
 
 def stream(n=400, seed=0, span=100_000, size=(12, 16)):

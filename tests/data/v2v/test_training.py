@@ -11,9 +11,10 @@ import torch
 from thrifty.data.v2v import EVENT, Augmentation, EventCamera, VideoToVoxel, VideoVoxelDataset
 from thrifty.data.v2v.networks import build_model
 from thrifty.data.v2v.recipe import Recipe
-from thrifty.data.v2v.recordings import evaluate, write_recording
+from thrifty.data.v2v.recordings import evaluate
 from thrifty.data.v2v.saving import load_model, save_model
 from thrifty.data.v2v.training import FlowTrainer, ReconstructionTrainer
+from thrifty.data.v2v.writing import write_recording
 
 PLAIN = Augmentation(flip=False, pause=None)
 

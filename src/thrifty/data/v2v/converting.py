@@ -16,7 +16,6 @@ from thrifty._common.files import refuse_existing, write_whole
 from thrifty.data.v2v.camera import EventCamera
 from thrifty.data.v2v.event_files import write_packets
 from thrifty.data.v2v.events import event_packets
-from thrifty.data.v2v.recordings import RecordingWriter
 from thrifty.data.v2v.simulator import VideoToVoxel
 from thrifty.data.v2v.teachers import warped_clip
 from thrifty.data.v2v.video import (
@@ -28,6 +27,7 @@ from thrifty.data.v2v.video import (
     timestamps,
     warn_if_uneven,
 )
+from thrifty.data.v2v.writing import RecordingWriter
 
 #: Frames that are held at once.
 BLOCK = 32

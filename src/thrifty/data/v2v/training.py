@@ -128,7 +128,7 @@ class Trainer:
         """Measure the network on recordings, with voxel grids made as in training.
 
         Args:
-            recordings: HDF5 files; see :func:`~thrifty.data.v2v.recordings.write_recording`.
+            recordings: HDF5 files; see :func:`~thrifty.data.v2v.writing.write_recording`.
             **how: See :func:`~thrifty.data.v2v.recordings.evaluate`.
 
         Returns:
