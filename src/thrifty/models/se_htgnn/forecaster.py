@@ -1,4 +1,4 @@
-"""What the estimators share: fitting, going on after an interrupt, looking at attention, saving and loading.
+"""What the estimators share: fitting, going on after an interrupt, looking at attention.
 
 ``fit`` takes the graph as it is known; the last of its snapshots are held out to stop by. Features are standardised by
 the training snapshots, and a graph that was made otherwise than the one a model was fitted to is refused.
@@ -15,28 +15,19 @@ import numpy as np
 import torch
 from jaxtyping import Float
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted, check_random_state
 from torch import Tensor, nn
 
-from thrifty._common import settings as as_json
 from thrifty._common.checks import whole
-from thrifty._common.files import refuse_existing, write_whole
-from thrifty._common.runs import first_process
 from thrifty.models.se_htgnn.fitting import Fitted, Loader, Progress, Recipe, batches, fit
-from thrifty.models.se_htgnn.model import CONFIG, SEHTGNN
+from thrifty.models.se_htgnn.model import SEHTGNN
 from thrifty.models.se_htgnn.objectives import Decoder
 from thrifty.models.se_htgnn.record import GraphRecord, contents
 from thrifty.models.se_htgnn.sampling import NeighborSampler
+from thrifty.models.se_htgnn.saving import Saved, plain
 from thrifty.models.se_htgnn.scaling import FeatureScaling
 from thrifty.models.se_htgnn.splits import Split, temporal_split
 from thrifty.models.se_htgnn.temporal import HeteroTemporalData, Triple, WindowBatch
-
-META, SCHEMA, VERSION = "estimator.json", "thrifty.se_htgnn.estimator", 2
-KEYS = ("estimator", "parameters", "state", "graph", "features")
-
-#: Parameters that a fitted model does not need, or holds itself.
-_NOT_SAVED = ("type_embeddings", "prior", "random_state", "device", "verbose")
 
 #: Parameters that may change when an interrupted run goes on.
 _MAY_CHANGE = ("type_embeddings", "prior", "device", "verbose", "epochs")
@@ -45,7 +36,7 @@ _MAY_CHANGE = ("type_embeddings", "prior", "device", "verbose", "epochs")
 AT_ONCE = 64
 
 
-class Forecaster(BaseEstimator):  # type: ignore[misc]
+class Forecaster(Saved):
     """What the estimators share; the arguments of all are listed in :class:`NodeRegressor`."""
 
     #: By what a fit is stopped, and whether more of it is better.
@@ -170,72 +161,15 @@ class Forecaster(BaseEstimator):  # type: ignore[misc]
         batch.sampled = self.num_neighbors is not None  # its forecasts rest on the running means
         return {key: w.cpu().numpy() for key, w in self.model_.attention(batch).items()}
 
-    def save_pretrained(self, folder: str | Path, *, force: bool = False) -> None:
-        """Save the fitted estimator: weights as safetensors, the rest as JSON; what marks it as whole comes last.
-
-        Args:
-            folder: Made if it is missing.
-            force: Replace what is there.
-
-        Raises:
-            NotFittedError: It is not fitted.
-            FileExistsError: The folder holds a model, and ``force`` is off.
-        """
-        check_is_fitted(self, "model_")
-        refuse_existing(Path(folder, CONFIG), force)
-        if not first_process():
-            return
-        Path(folder, CONFIG).unlink(missing_ok=True)
-        parameters = {name: value for name, value in self._parameters().items() if name not in _NOT_SAVED}
-        record = {
-            "estimator": type(self).__name__, "parameters": parameters, "state": self._state(),
-            "graph": self.graph_.to_json(), "features": self.features_.to_json(),
-        }  # fmt: skip
-        write_whole(Path(folder, META), as_json.dump(record, SCHEMA, VERSION, default=_plain), force=True)
-        self._save_more(Path(folder))
-        self.model_.save_pretrained(folder, force=force)
-
-    @classmethod
-    def from_pretrained(cls, folder: str | Path, *, device: str = "cpu") -> Self:
-        """Load a fitted estimator of this kind; :func:`load_forecaster` loads any.
-
-        Args:
-            folder: Where.
-            device: Where it is to forecast.
-
-        Raises:
-            ValueError: The folder holds another estimator.
-            OSError: A file is missing.
-        """
-        record = read_record(folder)
-        if record["estimator"] != cls.__name__:
-            raise ValueError(f"folder: expected a {cls.__name__} in {folder}, got a {record['estimator']}")
-        parameters = record["parameters"]
-        if isinstance(parameters["target"], list):
-            parameters["target"] = tuple(parameters["target"])
-        made = cls(**parameters, device=device)
-        made.model_ = SEHTGNN.from_pretrained(folder)
-        made.graph_ = GraphRecord.from_json(record["graph"])
-        made.features_ = FeatureScaling.from_json(record["features"])
-        made._restore(record["state"], Path(folder))
-        made.objective_.to(device).eval()
-        return made
-
     def _known(self, data: HeteroTemporalData) -> HeteroTemporalData:
         """Return a graph as the fitted network reads it."""
         check_is_fitted(self, "model_")
         self.graph_.check(data)
         return self.features_(data)
 
-    def _parameters(self) -> dict[str, Any]:
-        held: dict[str, Any] = self.get_params()
-        held["target"] = self.target if isinstance(self.target, str) else list(self.target)
-        held["num_neighbors"] = None if self.num_neighbors is None else list(self.num_neighbors)
-        return held
-
     def _run(self, data: HeteroTemporalData, split: Split) -> dict[str, str]:
         """Return what must be the same when an interrupted run goes on, by name."""
-        held = {name: repr(_plain(v)) for name, v in self._parameters().items() if name not in _MAY_CHANGE}
+        held = {name: repr(plain(v)) for name, v in self._parameters().items() if name not in _MAY_CHANGE}
         parts = (("to train", split.train), ("to validate", split.validation))
         held["split"] = ", ".join(f"{len(p)} {name} from {p.min()} to {p.max()}" if len(p) else f"none {name}"
                                   for name, p in parts)  # fmt: skip
@@ -322,26 +256,6 @@ class Forecaster(BaseEstimator):  # type: ignore[misc]
     def _evaluate(self, data: HeteroTemporalData, targets: Sequence[int]) -> dict[str, float]:
         raise NotImplementedError
 
-    def _state(self) -> dict[str, Any]:
-        raise NotImplementedError
-
-    def _restore(self, state: Mapping[str, Any], folder: Path) -> None:
-        raise NotImplementedError
-
-    def _save_more(self, folder: Path) -> None:
-        """Save what is beside the network."""
-
-
-def read_record(folder: str | Path) -> dict[str, Any]:
-    """Return what a folder says of the estimator in it.
-
-    Raises:
-        ValueError: It is of another format.
-        OSError: There is none.
-    """
-    path = Path(folder, META)
-    return as_json.parse(path.read_text(), SCHEMA, VERSION, known=KEYS, needed=KEYS, name=str(path))
-
 
 class _Pieces:
     """The pieces of some windows, drawn anew whenever they are gone through."""
@@ -352,11 +266,6 @@ class _Pieces:
 
     def __iter__(self) -> Iterator[WindowBatch]:
         return (piece.to(self.device) for piece in self.sampler(self.targets, self.epoch))
-
-
-def _plain(value: Any) -> Any:
-    """Return a number of numpy's as Python's, which JSON can carry."""
-    return value.item() if isinstance(value, np.generic) else value
 
 
 def _log(epoch: int, epochs: int, loss: float, score: float) -> None:

@@ -72,7 +72,9 @@ class LinkForecaster(Forecaster):
             targets: Target snapshots.
             random_state: Draws those pairs.
         """
-        return self._evaluate(self._known(data), self._targets(data, targets), random_state)
+        known = self._known(data)
+        self._check_target(data)
+        return self._evaluate(known, self._targets(data, targets), random_state)
 
     def _evaluate(self, data: HeteroTemporalData, targets: Sequence[int], random_state: int = 0) -> dict[str, float]:
         scores, linked = [np.empty(0)], [np.empty(0)]
@@ -91,6 +93,10 @@ class LinkForecaster(Forecaster):
         source, destination = (self._embeddings(data, name, target) for name in (self.target[0], self.target[2]))
         return [objective.score(source, destination, some.to(self.device)).cpu() for some in pairs]
 
+    def _check_target(self, data: HeteroTemporalData) -> None:
+        if not isinstance(self.target, tuple) or self.target not in data.edges:
+            raise ValueError(f"target: expected an edge type among {list(data.edges)}, got {self.target!r}")
+
     def _embeddings(self, data: HeteroTemporalData, name: str, target: int) -> Float[Tensor, "node d"]:
         found = self._computed(data, [target], name, lambda batch: self.model_.encode(batch, name)[name])
         return found[0, :, 0].to(self.device)
@@ -99,8 +105,7 @@ class LinkForecaster(Forecaster):
         return str(self.target[0])
 
     def _begin(self, data: HeteroTemporalData, split: Split) -> None:
-        if not isinstance(self.target, tuple) or self.target not in data.edges:
-            raise ValueError(f"target: expected an edge type among {list(data.edges)}, got {self.target!r}")
+        self._check_target(data)
         if self.horizon != 1:
             raise ValueError(f"horizon: links are forecast one step ahead, got {self.horizon}")
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from thrifty.models.se_htgnn.forecaster import read_record
 from thrifty.models.se_htgnn.links import LinkForecaster
 from thrifty.models.se_htgnn.nodes import NodeClassifier, NodeRegressor
+from thrifty.models.se_htgnn.saving import read_record
 
 #: By the name that ``estimator.json`` holds.
 ESTIMATORS: dict[str, type[NodeRegressor] | type[NodeClassifier] | type[LinkForecaster]] = {
