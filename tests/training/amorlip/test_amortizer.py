@@ -23,6 +23,19 @@ def test_parameter_counts(dim, factor, count):
     assert sum(p.numel() for p in PartitionMLP(dim, factor).parameters()) == count
 
 
+def test_the_network_written_out():
+    """Linear, ReLU, LayerNorm, twice; the residual before the last ReLU."""
+    net, x = PartitionMLP(8, 0.5), torch.randn(5, 8)
+    net.reset(torch.Generator().manual_seed(0))
+
+    def layer(x, linear):
+        h = (x @ linear.weight.T + linear.bias).clamp(min=0)
+        return (h - h.mean(1, keepdim=True)) / (h.var(1, unbiased=False, keepdim=True) + 1e-5).sqrt()
+
+    h = (layer(layer(x, net.first), net.second) + x).clamp(min=0)
+    torch.testing.assert_close(net(x, torch.tensor(1.0)), (h @ net.last.weight.T + net.last.bias).squeeze(1))
+
+
 def test_fitted_to_the_whole_set_it_is_exact():
     u, v = clusters()
     exact = (estimate_log_partition(u, v, 5.0), estimate_log_partition(v, u, 5.0))

@@ -7,7 +7,6 @@ batch, another batch size or more ranks do not change what they mean.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping
 from typing import Any, Self
 
@@ -17,7 +16,7 @@ from torch import Tensor, nn
 
 from thrifty._common.checks import one_of, whole
 from thrifty.training.amorlip.admission import check_finite, check_pair, check_scale, check_width
-from thrifty.training.amorlip.config import SHAPES, AmorLIPConfig
+from thrifty.training.amorlip.config import AmorLIPConfig
 from thrifty.training.amorlip.networks import make_network
 from thrifty.training.amorlip.objectives import amortization_objective
 from thrifty.training.amorlip.partition import (
@@ -29,8 +28,7 @@ from thrifty.training.amorlip.partition import (
 from thrifty.training.amorlip.precision import as_number, autocast_off, wide
 from thrifty.training.amorlip.ring import Group, broadcast_, mean_, size_of
 from thrifty.training.amorlip.schedules import cosine_ramp, mix
-
-_log = logging.getLogger(__name__)
+from thrifty.training.amorlip.states import check_state
 
 #: The fit ends after so many consecutive losses that hardly change.
 PATIENCE = 5
@@ -333,30 +331,10 @@ class PartitionAmortizer(nn.Module):
                 setattr(self, name, value)
 
     def _load_from_state_dict(self, state: Mapping[str, Any], prefix: str, *more: Any) -> None:
-        """Look at all of a state before any of it is taken: half of another's would be worse than none."""
+        """Look at all of a state before any of it is taken."""
         held = {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}
-        extra = held.get("_extra_state", {})
-        if "config" in extra:
-            self._check_config(AmorLIPConfig.from_json(extra["config"]))
-        for name, own in self.state_dict().items():
-            if name not in held:
-                raise ValueError(f"state_dict: expected that of an AmorLIPLoss, got one without {prefix}{name}")
-            if isinstance(own, Tensor) and own.shape != held[name].shape:
-                shapes = f"{tuple(own.shape)} for {prefix}{name}, got {tuple(held[name].shape)}"
-                raise ValueError(f"embed_dim: expected a state whose networks are as wide, {shapes}")
+        check_state(self.state_dict(), held, self.config)
         super()._load_from_state_dict(state, prefix, *more)
-
-    def _check_config(self, theirs: AmorLIPConfig) -> None:
-        """Refuse a state of networks of another shape, and remark on other settings that have changed."""
-        changed = []
-        for name, before in vars(theirs).items():
-            now = getattr(self.config, name)
-            if now != before and name in SHAPES:
-                raise ValueError(f"{name}: the state is of a loss with {before!r}, got {now!r}")
-            if now != before:
-                changed.append(f"{name} ({before!r}, now {now!r})")
-        if changed:
-            _log.warning("state_dict: it goes on with settings that have changed: %s", ", ".join(changed))
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         """Follow a module to its device, with Adam's moments, but not into 16 bits, where the networks learn little."""

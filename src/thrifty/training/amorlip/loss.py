@@ -18,12 +18,13 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from thrifty._common.checks import one_of, whole
-from thrifty.training.amorlip.admission import check_captions, check_pair, remarks
+from thrifty.training.amorlip.admission import check_captions, check_pair, check_width, remarks
 from thrifty.training.amorlip.amortizer import Pair, PartitionAmortizer
 from thrifty.training.amorlip.config import AmorLIPConfig
 from thrifty.training.amorlip.contrastive import Contrast, contrast
 from thrifty.training.amorlip.denominators import Denominators
-from thrifty.training.amorlip.partition import auto_pos_coef, estimate_log_partition
+from thrifty.training.amorlip.diagnostics import diagnose
+from thrifty.training.amorlip.partition import auto_pos_coef
 from thrifty.training.amorlip.precision import as_number, wide
 from thrifty.training.amorlip.ring import Group, check_ranks, size_of
 from thrifty.training.amorlip.schedules import rho_at
@@ -159,9 +160,10 @@ class AmorLIPLoss(nn.Module):
             to_sum_scale: Samples of the batch whose sum is meant (log N is added); ``None``: the mean.
 
         Raises:
-            ValueError: There is no such modality.
+            ValueError: There is no such modality, or the features are of another width.
         """
         one_of("modality", modality, ("image", "text"))
+        check_width("features", features, self.amortizer.embed_dim)
         found = self.amortizer.predict(features, features, logit_scale)[modality == "text"]
         if to_sum_scale is None:
             return found
@@ -292,28 +294,10 @@ class AmorLIPLoss(nn.Module):
         """
         if self._found is None:
             return {}
-        found, (image, text) = self._found
-        u, v, scale = self._seen
-        weight = torch.cat([found.image_weight, found.text_weight])
-        fast, slow = (self.amortizer.predict(u, v, scale, which=which) for which in ("online", "target"))
-        said = {
-            "beta": self.amortizer.beta,
-            "weight_median": float(weight.quantile(0.5)),
-            "weight_p90": float(weight.quantile(0.9)),
-            "weight_max": float(weight.max()),
-            "limited": float(found.limited),
-            "log_lambda": float(torch.cat([image, text]).mean()),
-            "lambda_drift": float((torch.cat(fast) - torch.cat(slow)).square().mean().sqrt()),
-            "stage_one_share": self._seconds_fitting / self._seconds if self._seconds else math.nan,
-        }
-        if text_bank is None:
-            return said
-        exact = estimate_log_partition(u, text_bank, scale)
-        batch = len(u) if self.gather == "local" else len(u) * self.world_size
-        divided = image - math.log(self._denominators.coefficients(len(u)).count(batch))
-        for name, value in (("lambda", divided), ("online", fast[0]), ("target", slow[0])):
-            said[f"error_{name}"] = float((value - exact).square().mean())
-        return said
+        batch = len(self._seen[0])
+        count = self._denominators.coefficients(batch).count(batch * (1 if self.gather == "local" else self.world_size))
+        share = self._seconds_fitting / self._seconds if self._seconds else math.nan
+        return diagnose(self.amortizer, self._seen, *self._found, count, text_bank) | {"stage_one_share": share}
 
     def _check(self, image_features: Tensor, text_features: Tensor, scale: Tensor | float, ids: Tensor | None) -> None:
         ranks, steps = self.world_size, self.amortizer.steps

@@ -117,14 +117,8 @@ class Shards(IterableDataset[dict[str, Tensor]]):
     def __init__(
         self, shards: Sequence[Path], image: Transform, tokenize: Tokenize, *, buffer: int = 1000, seed: int = 0
     ) -> None:
-        self.shards, self.image, self.tokenize, self.buffer, self.seed, self.epoch = (
-            shards,
-            image,
-            tokenize,
-            buffer,
-            seed,
-            0,
-        )
+        self.shards, self.image, self.tokenize = shards, image, tokenize
+        self.buffer, self.seed, self.epoch = buffer, seed, 0
 
     def set_epoch(self, epoch: int) -> None:
         """Choose another order."""

@@ -139,7 +139,8 @@ class AmorLIPTrainer(_transformers.Trainer):  # type: ignore[misc, name-defined]
         if self.skip_repeats:
             extra["caption_ids"] = caption_ids(batch["input_ids" if "input_ids" in batch else "text"])
         if isinstance(self.loss, AmorLIPLoss) and model.training:
-            self.loss.accum_freq = self.current_gradient_accumulation_steps
+            usual = self.args.gradient_accumulation_steps
+            self.loss.accum_freq = getattr(self, "current_gradient_accumulation_steps", usual)  # an epoch's last: fewer
         if self._is_alone(found.image):
             loss = 0.0 * (found.image.sum() + found.text.sum() + found.logit_scale.sum())
         else:
@@ -200,9 +201,9 @@ class AmorLIPTrainer(_transformers.Trainer):  # type: ignore[misc, name-defined]
 
 def _callback(trainer: AmorLIPTrainer) -> Any:
     """Tell the loss of epochs and of steps, and clamp s."""
-    loss = trainer.loss
 
     def on_epoch_begin(_: Any, args: Any, state: Any, __: Any, train_dataloader: Any = None, **___: Any) -> None:
+        loss = trainer.loss
         epoch, listeners = int((state.epoch or 0.0) + 1e-6), [trainer.train_dataset]
         if not hasattr(trainer.train_dataset, "__len__"):  # all steps are one epoch to Transformers
             steps = getattr(loss, "steps_per_epoch", None)  # by which the loss counts for itself
@@ -216,6 +217,7 @@ def _callback(trainer: AmorLIPTrainer) -> Any:
                 listener.set_epoch(epoch)
 
     def on_optimizer_step(_: Any, args: Any, state: Any, __: Any, **___: Any) -> None:
+        loss = trainer.loss
         if isinstance(loss, AmorLIPLoss) and loss.amortizer.calls:  # fewer batches were accumulated than usual
             loss.finish_step()
         clamp_logit_scale(trainer.model, trainer.largest_scale)

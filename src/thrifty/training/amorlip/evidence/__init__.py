@@ -1,10 +1,9 @@
 """What `thrifty bench amorlip` measures: exactness, how near denominators come to the truth, quality, and cost.
 
-Pairs: emoji as two styles draw them, and their English names. Towers: four convolutions and a mean of word
-    embeddings, from
-scratch. ClipLoss and SigLipLoss are open_clip's; SogCLR, FastCLIP and NeuCLIP are in ``rivals.py``. The workload of
-the claims is the batch of 32; the batch of 8 is the second one, with the same thresholds, fixed before anything ran
-on either.
+Pairs: emoji as two styles draw them, and their English names. Towers: four convolutions and a mean of word embeddings,
+from scratch. ClipLoss and SigLipLoss are open_clip's; SogCLR, FastCLIP and NeuCLIP are in ``rivals.py``. The claims'
+workload is the batch of 32; the batch of 8 is the second one, with the same thresholds, fixed before anything ran on
+either.
 """
 
 from __future__ import annotations
