@@ -81,12 +81,16 @@ def _propagate(program: Program, rules: list[Instance], limit: int) -> Hypergrap
         at = number_of.get(theorem.key)
         if at is None:
             if len(nodes) >= limit:
-                raise InconsistentProgram(f"program: more than {limit} theorems follow; it is inconsistent or unbounded")
+                raise InconsistentProgram(
+                    f"program: more than {limit} theorems follow; it is inconsistent or unbounded"
+                )
             at = number_of[theorem.key] = len(nodes)
             nodes.append(theorem)
             agenda.append(theorem.key)
         elif nodes[at].value != theorem.value:
-            first = next((_told(nodes, edge.tail, nodes[at]) for edge in edges if edge.head == at), f"axiom: {nodes[at]}")
+            first = next(
+                (_told(nodes, edge.tail, nodes[at]) for edge in edges if edge.head == at), f"axiom: {nodes[at]}"
+            )
             why = _told(nodes, tail, theorem)
             raise InconsistentProgram(f"program: two values for one theorem: {first}, but {why}", first, why)
         return at

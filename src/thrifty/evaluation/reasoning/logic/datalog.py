@@ -1,4 +1,4 @@
-"""Rules with variables: Datalog programs, first-order chains of the PrOntoQA kind among them, grounded as far as they fire.
+"""Rules with variables: Datalog programs, chains of the PrOntoQA kind among them, grounded as far as they fire.
 
 Semi-naïve with an index by (predicate, position, constant): a new fact is tried in every body slot, and the rest of
 the body is joined from facts that were known before. Variables are written ``?x``.
@@ -78,9 +78,7 @@ def ground(axioms: Iterable[Theorem], rules: Sequence[Rule], *, limit: int) -> l
         for place, atom in enumerate(rule.body):
             slots.setdefault((atom[0], len(atom)), []).append((rule, place))
     found: dict[tuple[frozenset[Key], Key, str], Instance] = {}
-    queued: dict[Key, None] = dict.fromkeys(
-        axiom.key for axiom in axioms if axiom.predicate not in PREDICATES
-    )
+    queued: dict[Key, None] = dict.fromkeys(axiom.key for axiom in axioms if axiom.predicate not in PREDICATES)
     agenda = deque(queued)
     while agenda:
         fact = agenda.popleft()

@@ -56,8 +56,9 @@ def to_datalog(program: Program) -> str:
 
 def _rendered(program: Program, rules: str, equals: str, word: Any) -> str:
     lines = [_fact(axiom, word) for axiom in program.axioms]
-    for rule in program.rules:
-        lines.append(f"{_atom(rule.head, word)} :- {', '.join(_atom(atom, word) for atom in rule.body)}.")
+    lines += [
+        f"{_atom(rule.head, word)} :- {', '.join(_atom(atom, word) for atom in rule.body)}." for rule in program.rules
+    ]
     if program.goal is not None:
         lines += _goal(program.goal, equals, word)
     return rules + "\n".join(lines) + "\n"

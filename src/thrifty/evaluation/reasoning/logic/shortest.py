@@ -4,8 +4,8 @@ A proof's length is its number of distinct edges. If every theorem behind the go
 need itself, that is the proof. Else Knuth's generalisation of Dijkstra finds the smallest *tree*, in which a lemma
 used twice costs twice; and an integer programme finds the fewest *distinct* steps, which is NP-hard in general.
 
-Source: arXiv 2510.26625; Knuth, "A Generalization of Dijkstra's Algorithm", IPL 6 (1977); Ausiello, Franciosa, Frigioni,
-"Directed Hypergraphs: Problems, Algorithmic Results, and a Novel Decremental Approach" (ICTCS 2001) for the hardness.
+Source: arXiv 2510.26625; Knuth, "A Generalization of Dijkstra's Algorithm", IPL 6 (1977); Ausiello, Franciosa,
+Frigioni, "Directed Hypergraphs: Problems, Algorithmic Results, and a Novel Decremental Approach" (ICTCS 2001) for the hardness.
 """
 
 from __future__ import annotations
@@ -231,9 +231,7 @@ def _as_proof(graph: Hypergraph, goal: int, used: Sequence[int]) -> Proof:
     return Proof(ordered, tuple(graph.edges[number].head for number in ordered), len(ordered), True, "milp")
 
 
-def _others(
-    graph: Hypergraph, goal: int, edges: Sequence[int], first: Proof, time_limit: float
-) -> Iterator[Proof]:
+def _others(graph: Hypergraph, goal: int, edges: Sequence[int], first: Proof, time_limit: float) -> Iterator[Proof]:
     """Solve again and again, each time without the proofs that were found before."""
     known = [frozenset(first.edges)]
     while True:

@@ -2,7 +2,7 @@
 
 An irrelevant tree of the published kind (transfers and comparisons, from one container) is a chain: each inference has
 one container behind it. *Connected*, its first comparison is with a container of the base problem, which is not told
-again; *disconnected*, that comparison and what it compares are collapsed into one axiom, so that as many axioms are told.
+again; *disconnected*, that comparison and what it compares are collapsed into one axiom: as many axioms are told.
 A *control* lengthens the base problem by relevant axioms instead.
 
 Source: arXiv 2510.26625, section on irrelevant axioms.

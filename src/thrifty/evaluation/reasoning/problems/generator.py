@@ -26,7 +26,6 @@ from thrifty.evaluation.reasoning.problems.lexicon import Lexicon
 from thrifty.evaluation.reasoning.problems.naming import BaseNames, ChainNames, name_base, name_chain, stated
 from thrifty.evaluation.reasoning.problems.problem import (
     AMOUNTS,
-    BASE_CELL,
     CELLS,
     CONNECTIONS,
     OVERLAPS,
@@ -36,7 +35,14 @@ from thrifty.evaluation.reasoning.problems.problem import (
     Sentence,
 )
 from thrifty.evaluation.reasoning.problems.reading import TextClock, read_goal, read_statement
-from thrifty.evaluation.reasoning.problems.trees import BASE, InfeasibleError, Node, Variables, base_tree, draw_quantities
+from thrifty.evaluation.reasoning.problems.trees import (
+    BASE,
+    InfeasibleError,
+    Node,
+    Variables,
+    base_tree,
+    draw_quantities,
+)
 
 #: Bundles that are drawn before one passes the gate, at most.
 ATTEMPTS = 50
@@ -118,6 +124,7 @@ def bundles(
     depth: Sequence[int] = (2, 3),
     n_distractor_trees: int = 3,
     lexicon: Lexicon | None = None,
+    first: int = 0,
 ) -> Iterator[Bundle]:
     """Yield base problems with their variants; arguments as :func:`generate`.
 
@@ -129,6 +136,7 @@ def bundles(
         depth: As in :func:`generate`.
         n_distractor_trees: As in :func:`generate`.
         lexicon: Words of your own.
+        first: Number of the first.
 
     Yields:
         Bundles.
@@ -151,8 +159,8 @@ def bundles(
     if not depths or max(depths) > 6:
         raise ValueError(f"depth: expected numbers from 1 to 6, got {tuple(depth)}")
     words = lexicon or Lexicon.default()
-    for number in range(n):
-        yield _Maker(seed, number, query, depths, trees, words).make(cells)
+    for number in range(whole("first", first, least=0), first + n):
+        yield Maker(seed, number, query, depths, trees, words).make(cells)
 
 
 def fresh_seed() -> int:
@@ -171,12 +179,10 @@ def fresh_seed() -> int:
     return secrets.randbits(96)
 
 
-class _Maker:
+class Maker:
     """Draws one bundle again and again until every variant passes the gate."""
 
-    def __init__(
-        self, seed: int, number: int, query: str, depths: tuple[int, ...], trees: int, words: Lexicon
-    ) -> None:
+    def __init__(self, seed: int, number: int, query: str, depths: tuple[int, ...], trees: int, words: Lexicon) -> None:
         self.seed, self.number, self.query = seed, number, query
         self.depths, self.trees, self.words = depths, trees, words
         self.attempt = 0
@@ -189,10 +195,16 @@ class _Maker:
                 continue
             # All variants decide, also those not asked for, so that a base problem does not depend on the cells.
             made = {cell: self._variant(cell, *drawn) for cell in CELLS}
-            found = [fault for problem, steps, answer in made.values() for fault in faults(problem, answer=answer, length=steps)]
+            found = [
+                fault
+                for problem, steps, answer in made.values()
+                for fault in faults(problem, answer=answer, length=steps)
+            ]
             if not found:
                 return Bundle({cell: made[cell][0] for cell in cells}, self.attempt)
-        raise ValueError(f"seed: no bundle passed the gate in {ATTEMPTS} attempts; the last: {(found or ['no tree'])[0]}")
+        raise ValueError(
+            f"seed: no bundle passed the gate in {ATTEMPTS} attempts; the last: {(found or ['no tree'])[0]}"
+        )
 
     def rng(self, *path: int) -> Generator:
         """Return a generator of its own for one choice."""
@@ -222,7 +234,9 @@ class _Maker:
         amount = AMOUNTS.index(cell.amount) if cell.amount in AMOUNTS else -1
         used = chains if amount == 2 else chains[: min(amount + 1, 1)]
         if cell.overlap == "control":
-            counts: Counter[str] = sum((c.rule_counts(connected=False, only_first=amount == 0) for c in used), Counter())
+            counts: Counter[str] = sum(
+                (c.rule_counts(connected=False, only_first=amount == 0) for c in used), Counter()
+            )
             more = sum(len(c.leaves(connected=False, only_first=amount == 0)[0]) for c in used)
             rng = self.rng(1, amount)
             root, variables = control(root, variables, rng, more, counts, BASE)
@@ -262,7 +276,15 @@ class _Maker:
         for number, chain in enumerate(chains):
             leaves, agents = chain.leaves(connected=connected, only_first=only_first)
             named = name_chain(
-                chain, agents, cell, root, names, taken, things, self.words, self.rng(4, number, OVERLAPS.index(cell.overlap))
+                chain,
+                agents,
+                cell,
+                root,
+                names,
+                taken,
+                things,
+                self.words,
+                self.rng(4, number, OVERLAPS.index(cell.overlap)),
             )
             extra = [
                 (leaf, self._worded(leaf, named, 5, number, at, int(connected)), f"irrelevant_{number + 1}")

@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 #: Singular and plural.
 Noun = tuple[str, str]
 #: Words at the beginning of a sentence that a name may not be.
-RESERVED = frozenset({"So", "If", "The", "Prove", "How", "Then", "Therefore", "Since", "Because", "And", "Now", "First"})
+RESERVED = frozenset(
+    {"So", "If", "The", "Prove", "How", "Then", "Therefore", "Since", "Because", "And", "Now", "First"}
+)
 _NAME = re.compile(r"[^\W\d_a-z][\w-]*(?: [^\W\d_a-z][\w-]*)*")
 _THING = re.compile(r"[a-z][a-z-]*(?: [a-z][a-z-]*)*")
 

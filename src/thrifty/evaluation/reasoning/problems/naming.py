@@ -81,9 +81,7 @@ def stated(leaf: Node, names: BaseNames | ChainNames) -> tuple[Theorem, Containe
     """Return what a leaf says (all at time 0: the text's clock puts that right), its subject, and its side."""
     agents = [names.agent(number) for number in leaf.agents]
     things = [names.thing(number) for number in leaf.things]
-    places: list[Container] = [
-        (agent, things[min(at, len(things) - 1)], 0) for at, agent in enumerate(agents)
-    ]
+    places: list[Container] = [(agent, things[min(at, len(things) - 1)], 0) for at, agent in enumerate(agents)]
     if leaf.kind == "cont":
         return cont(agents[0], things[0], leaf.value), None, ""
     if leaf.kind == "comp":

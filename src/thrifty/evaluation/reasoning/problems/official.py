@@ -17,7 +17,7 @@ from thrifty.evaluation.reasoning.problems.reading import TextClock, read_goal, 
 _AMOUNTS = ("simple", "complex", "more_complex")
 
 
-def read_problem(text: str, *, id: str = "text", lexicon: Lexicon | None = None, cell: Cell = BASE_CELL) -> Problem:  # noqa: A002 - a problem's id
+def read_problem(text: str, *, id: str = "text", lexicon: Lexicon | None = None, cell: Cell = BASE_CELL) -> Problem:
     """Read a problem from text in the grammar of word problems; the last sentence asks.
 
     Args:
@@ -87,7 +87,9 @@ def read_official(
         for cell, part in _parts(record):
             name = f"official-{number}-{str(cell).replace('/', '-')}"
             try:
-                told = [(str(s["text"]).strip(), _source(s)) for s in part["problembody"] if s.get("type") != "conclusion"]
+                told = [
+                    (str(s["text"]).strip(), _source(s)) for s in part["problembody"] if s.get("type") != "conclusion"
+                ]
                 asked = part["question" if query == "question" else "groundquery"]
                 question = str((asked[-1] if isinstance(asked, list) else asked)["text"]).strip()
             except (KeyError, TypeError, IndexError) as error:

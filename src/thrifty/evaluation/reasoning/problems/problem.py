@@ -246,7 +246,9 @@ class Problem:
         except (KeyError, TypeError) as error:
             raise ValueError(f"record: expected a problem's record, lacking {error}") from None
         if problem.answer != record["answer"]:
-            raise ValueError(f"record: {record['id']}: the answer is recorded as {record['answer']}, {problem.answer} follows")
+            raise ValueError(
+                f"record: {record['id']}: the answer is recorded as {record['answer']}, {problem.answer} follows"
+            )
         return problem
 
 

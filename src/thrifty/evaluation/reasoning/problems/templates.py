@@ -86,8 +86,8 @@ def templates() -> Mapping[str, tuple[Template, ...]]:
             continue
         condition = None
         if match := _CONDITION.match(line):
-            condition, line = (match[1], match[2]), match[3]
-        pieces = _CHOICE.split(line)
+            condition = (match[1], match[2])
+        pieces = _CHOICE.split(match[3] if match else line)
         choices = [piece.split("|") if at % 2 else [piece] for at, piece in enumerate(pieces)]
         found[form] += [Template(form, "".join(words), condition) for words in product(*choices)]
     return {form: tuple(several) for form, several in found.items()}
@@ -113,9 +113,7 @@ def write(form: str, values: Mapping[str, str], rng: Generator | None = None) ->
 
 @cache
 def _fitting(form: str, known: frozenset[str], side: str | None) -> tuple[Template, ...]:
-    able = [
-        t for t in templates()[form] if t.slots <= known and (t.condition is None or t.condition == ("side", side))
-    ]
+    able = [t for t in templates()[form] if t.slots <= known and (t.condition is None or t.condition == ("side", side))]
     most = max((len(template.slots) for template in able), default=0)
     return tuple(template for template in able if len(template.slots) == most)
 

@@ -119,9 +119,7 @@ def base_tree(rng: Generator, depth: int, *, total: bool) -> tuple[Node, Variabl
     """
     names = Variables()
     if total:
-        parts = [
-            Node("cont", (names.agent(),), (names.thing(),), 1) for _ in range(int(rng.integers(2, 5)))
-        ]
+        parts = [Node("cont", (names.agent(),), (names.thing(),), 1) for _ in range(int(rng.integers(2, 5)))]
         agents = tuple(part.agents[0] for part in parts)
         things = tuple(part.things[0] for part in parts)
         root = Node("total", agents, things, rule="total", children=list(parts))

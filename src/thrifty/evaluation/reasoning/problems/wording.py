@@ -115,7 +115,7 @@ def conclusion(graph: Hypergraph, edge: Edge, lexicon: Lexicon) -> str:
 
 
 def calculation(theorem: Theorem, premises: Sequence[Theorem], rule: str) -> str:
-    """Write an inference's arithmetic, "14 + 6", so that it gives the theorem's value (or, of a difference, its size)."""
+    """Write an inference's arithmetic, "14 + 6", so that it gives the theorem's value (of a difference, its size)."""
     first, *rest = (premise.value or 0 for premise in premises if premise.predicate != "compeq")
     if rule in ("rate", "times"):
         divided = first * rest[0] != theorem.value

@@ -123,7 +123,7 @@ def align(problem: Problem, text: str, *, aligner: str = "grammar", trace: str =
 
 
 @lru_cache(maxsize=256)
-def _vocabulary(key: int, problem: _ByIdentity) -> Vocabulary:  # noqa: ARG001
+def _vocabulary(key: int, problem: _ByIdentity) -> Vocabulary:
     return Vocabulary(problem.problem)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from fractions import Fraction
 from functools import cached_property
+from itertools import pairwise
 from typing import NamedTuple
 
 from thrifty.evaluation.reasoning.problems.problem import Problem
@@ -20,11 +21,13 @@ _CHAIN = re.compile(rf"{_NUM}{_UNIT}(?:\s*[-+*/=]\s*{_NUM}{_UNIT})+(?!\d)")
 _SPLIT = re.compile(r"([-+*/])(?=\s*\(?-?\d)")
 _VALUE = re.compile(r"-?\d+(?:\.\d+)?")
 #: Words that make a sentence with one number something else than "X has N".
-_RELATIVE = re.compile(r"\b(?:more|fewer|less|times|per|each|gives?|gets?|receives?|donates?|another|if|let|step)\b", re.I)
+_RELATIVE = re.compile(
+    r"\b(?:more|fewer|less|times|per|each|gives?|gets?|receives?|donates?|another|if|let|step)\b", re.I
+)
 
 
 class Equation(NamedTuple):
-    """``operands`` joined by ``operators`` are said to be ``value``; it stands at ``start`` to ``end`` in its sentence."""
+    """``operands`` joined by ``operators`` are said to be ``value``; where it stands in its sentence."""
 
     operands: tuple[int, ...]
     operators: tuple[str, ...]
@@ -128,7 +131,7 @@ def equations(sentence: str) -> list[Equation]:
     found = []
     for chain in _CHAIN.finditer(sentence):
         parts = chain[0].split("=")
-        for left, right in zip(parts, parts[1:], strict=False):
+        for left, right in pairwise(parts):
             pieces = _SPLIT.split(left)
             if len(pieces) < 3:
                 continue
@@ -160,8 +163,3 @@ def _worth(numbers: list[Fraction], operators: list[str]) -> Fraction | None:
             terms.append(number)
             signs.append(1 if operator == "+" else -1)
     return sum((sign * term for sign, term in zip(signs, terms, strict=True)), Fraction(0))
-
-
-def plausible(claim: Claim) -> bool:
-    """Tell whether a plain claim names whom it is about."""
-    return claim.subject is not None

@@ -31,12 +31,16 @@ def align_official(problem: Problem, text: str) -> Alignment:
             value = _left_to_right(left)
             if value != int(right) or not re.search(r"[-+*/]", left):
                 continue
-            found += [n for n in graph.theorems if graph.nodes[n].value == value and _named(graph.nodes[n], lowered, problem)]
+            found += [
+                n for n in graph.theorems if graph.nodes[n].value == value and _named(graph.nodes[n], lowered, problem)
+            ]
         if _EQUATION.search(item):
             counted += 1
             matched += bool(found)
         for node in found:
-            steps.append(Step(item.strip(), "restatement" if node in stated else "inference", node, relevant=node in needed))
+            steps.append(
+                Step(item.strip(), "restatement" if node in stated else "inference", node, relevant=node in needed)
+            )
             stated.add(node)
         if not found:
             steps.append(Step(item.strip(), "other"))

@@ -88,7 +88,10 @@ class Scores:
 
     def to_json(self) -> dict[str, Any]:
         """Return what JSON can carry; NaN becomes ``None``."""
-        plain = {name: None if isinstance(value, float) and math.isnan(value) else value for name, value in asdict(self).items()}
+        plain = {
+            name: None if isinstance(value, float) and math.isnan(value) else value
+            for name, value in asdict(self).items()
+        }
         return plain | {"labels": dict(self.labels)}
 
     @classmethod
@@ -140,9 +143,7 @@ def score(
         arXiv 2510.26625, section on efficiency.
     """
     found = align(problem, text, aligner=aligner, trace=trace)
-    return score_alignment(
-        problem, found, text, until_goal=until_goal, finish_reason=finish_reason, tokenize=tokenize
-    )
+    return score_alignment(problem, found, text, until_goal=until_goal, finish_reason=finish_reason, tokenize=tokenize)
 
 
 def score_alignment(

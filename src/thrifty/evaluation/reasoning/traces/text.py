@@ -9,17 +9,45 @@ from thrifty._common.checks import one_of
 
 PARTS = ("visible", "thinking", "both")
 _THINK = re.compile(r"<think>(.*?)(?:</think>|\Z)", re.DOTALL)
-_MARKER = re.compile(r"answer\s*\(arabic numerals\)\s*(?:is|:)|\bfinal answer\b\s*(?:is|:)?|\banswer\s*(?:is|:)|\\boxed\s*\{|####", re.I)
+_MARKER = re.compile(
+    r"answer\s*\(arabic numerals\)\s*(?:is|:)|\bfinal answer\b\s*(?:is|:)?|\banswer\s*(?:is|:)|\\boxed\s*\{|####",
+    re.IGNORECASE,
+)
 _NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?")
 _ITEM = re.compile(r"^\s*(?:\d+[.)]|[-*•])\s+", re.MULTILINE)
-_SENTENCE = re.compile(r"(?<!\bMr\.)(?<!\bMs\.)(?<!\bDr\.)(?<!\bSt\.)(?<!\bMrs\.)(?<!e\.g\.)(?<!i\.e\.)(?<=[.!?])\s+|\n+")
+_SENTENCE = re.compile(
+    r"(?<!\bMr\.)(?<!\bMs\.)(?<!\bDr\.)(?<!\bSt\.)(?<!\bMrs\.)(?<!e\.g\.)(?<!i\.e\.)(?<=[.!?])\s+|\n+"
+)
 _WORDS = {
     word: number
     for number, word in enumerate(
-        "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "
-        "eighteen nineteen".split()
+        [
+            "zero",
+            "one",
+            "two",
+            "three",
+            "four",
+            "five",
+            "six",
+            "seven",
+            "eight",
+            "nine",
+            "ten",
+            "eleven",
+            "twelve",
+            "thirteen",
+            "fourteen",
+            "fifteen",
+            "sixteen",
+            "seventeen",
+            "eighteen",
+            "nineteen",
+        ]
     )
-} | {w: 10 * n for n, w in enumerate("twenty thirty forty fifty sixty seventy eighty ninety".split(), start=2)}
+} | {
+    w: 10 * n
+    for n, w in enumerate(["twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"], start=2)
+}
 _REPLACED = (
     (re.compile(r"```.*?(?:```|\Z)", re.DOTALL), " "),
     (re.compile(r"[’‘]"), "'"),

@@ -1,0 +1,1 @@
+"""Asking models: prompts, endpoints, local models, and runs that can be resumed."""
