@@ -21,6 +21,13 @@ def test_what_is_there_is_only_replaced_by_force(tmp_path):
     assert write_whole(path, "new", force=True).read_text() == "new"
 
 
+def test_a_folder_is_no_file_to_write(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for folder in (".", tmp_path):
+        with pytest.raises(IsADirectoryError, match="expected a file to write, got a folder"):
+            write_whole(folder, "new", force=True)
+
+
 def test_a_full_disk_loses_nothing(tmp_path, monkeypatch):
     path = write_whole(tmp_path / "model.json", "old")
 

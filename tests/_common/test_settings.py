@@ -28,7 +28,7 @@ def test_whole_numbers(value):
         whole("k", value)
 
 
-@pytest.mark.parametrize("value", [-0.1, 1, float("nan"), float("inf"), True, "1", None])
+@pytest.mark.parametrize("value", [-0.1, 1, float("nan"), float("inf"), 10**400, True, "1", None])
 def test_numbers(value):
     assert number("share", np.float32(0.5), "a share", least=0, below=1) == 0.5
     with pytest.raises(ValueError, match=f"^share: expected a share, got {value!r}$"):
@@ -44,6 +44,7 @@ def test_settings_come_back():
     ("text", "says"),
     [
         ("{", "x.json: expected JSON, got '{'"),
+        ("[" * 100_000, "x.json: expected JSON"),
         ("[1]", "x.json: expected a JSON object, got a list"),
         (json.dumps({"a": 1}), "x.json: expected schema 'thrifty.x' version 1, got None version None"),
         (settings.dump({"a": 1}, "thrifty.y", 1), "got 'thrifty.y' version 1"),

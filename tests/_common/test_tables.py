@@ -52,3 +52,14 @@ def test_parquet_gives_the_same(csv_file, tmp_path):
 def test_what_is_no_table_is_refused(csv_file, text, says):
     with pytest.raises(ValueError, match=says):
         read_table(csv_file(text))
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [(b"a,b\n1,\xff\n", "in UTF-8, got what"), (b"a\n" + b"x" * 200_000, "larger than field limit")],
+)
+def test_what_is_no_text_is_refused_with_the_files_name(tmp_path, content, says):
+    path = tmp_path / "table.csv"
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=rf"table\.csv: .*{says}"):
+        read_table(path)

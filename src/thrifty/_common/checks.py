@@ -49,7 +49,11 @@ def number(name: str, value: Any, what: str, *, least: float = -math.inf, below:
     Raises:
         ValueError: It is none, or out of range.
     """
-    if not (is_number(value) and math.isfinite(value) and least <= value < below):
+    try:
+        will_do = is_number(value) and math.isfinite(value) and least <= value < below
+    except OverflowError:  # a whole number that no float holds
+        will_do = False
+    if not will_do:
         raise ValueError(f"{name}: expected {what}, got {value!r}")
     return float(value)
 

@@ -38,10 +38,13 @@ def write_whole(
 
     Raises:
         FileExistsError: ``path`` exists and ``force`` is False.
+        IsADirectoryError: It is a folder.
         OSError: The folder cannot be written, or the disk is full; what was at ``path`` is still there.
     """
     path = Path(path)
     refuse_existing(path, force)
+    if path.is_dir():
+        raise IsADirectoryError(f"{path}: expected a file to write, got a folder")
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:

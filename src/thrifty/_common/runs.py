@@ -78,7 +78,8 @@ def device_of(name: str = "auto") -> str:
     torch = require("torch", extra="torch")
     found = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else torch.device("cpu")
     if name != "auto" and name.partition(":")[0] not in ("cpu", found.type):
-        raise ValueError(f"device: expected cpu, auto or {found.type}, got {name!r}, which is not here")
+        here = ", ".join(sorted({"cpu", found.type}))
+        raise ValueError(f"device: expected auto or one of those that are here ({here}), got {name!r}")
     name = found.type if name == "auto" else name
     return name if name == "cpu" or ":" in name else f"{name}:{os.environ.get('LOCAL_RANK', '0')}"
 

@@ -105,7 +105,7 @@ def parse(
     """
     try:
         found = json.loads(text)
-    except json.JSONDecodeError as error:
+    except (json.JSONDecodeError, RecursionError) as error:
         raise ValueError(f"{name}: expected JSON, got {text[:40]!r}: {error}") from None
     return check(found, schema, version, known=known, needed=needed, headless=headless, name=name)
 

@@ -46,12 +46,16 @@ def read_cells(path: str | os.PathLike[str]) -> tuple[list[str], list[list[str]]
     """Read a CSV file as it is written: the names in its first line, and the text of every cell, row by row.
 
     Raises:
-        ValueError: There is no header or no row, a name stands twice, or a row is shorter or longer than the header.
+        ValueError: It is no CSV file in UTF-8, there is no header or no row, a name stands twice, or a row is shorter
+            or longer than the header.
     """
-    with Path(path).open(newline="", encoding="utf-8-sig") as file:
-        lines = csv.reader(file)
-        names = [name.strip() for name in next(lines, [])]
-        rows = [[cell.strip() for cell in row] for row in lines if row]
+    try:
+        with Path(path).open(newline="", encoding="utf-8-sig") as file:
+            lines = csv.reader(file)
+            names = [name.strip() for name in next(lines, [])]
+            rows = [[cell.strip() for cell in row] for row in lines if row]
+    except (csv.Error, UnicodeDecodeError) as error:
+        raise ValueError(f"{path}: expected a CSV file in UTF-8, got what cannot be read as one: {error}") from error
     if not names or not rows:
         raise ValueError(f"{path}: expected a header line and rows, got {len(rows)} rows under {len(names)} names")
     if twice := sorted({name for name in names if names.count(name) > 1}):

@@ -51,13 +51,13 @@ def documents(paths: Path | Sequence[Path], field: str = "text") -> Iterator[str
             found = found or bool(text.strip())
             yield text
             continue
-        with (gzip.open if file.suffix == ".gz" else open)(file, "rt", encoding="utf-8") as lines:
+        with (gzip.open if file.suffix == ".gz" else open)(file, "rt", encoding="utf-8", errors="replace") as lines:
             for number, line in enumerate(lines, start=1):
                 if not line.strip():
                     continue
                 try:
                     text = json.loads(line)[field]
-                except (json.JSONDecodeError, KeyError, TypeError) as error:
+                except (json.JSONDecodeError, KeyError, TypeError, RecursionError) as error:
                     where = f"{file}, line {number}"
                     raise ValueError(f"{where}: expected an object with {field!r}, got {line[:60]!r}") from error
                 found = True
@@ -70,17 +70,17 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
     """Read a JSONL file: one object a line; blank lines are skipped.
 
     Raises:
-        ValueError: A line is no JSON object, or the file has none.
+        ValueError: A line is no JSON object in UTF-8, or the file has none.
         OSError: It cannot be read.
     """
     rows = []
-    with path.open(encoding="utf-8") as file:
+    with path.open("rb") as file:
         for number, line in enumerate(file, start=1):
             if not line.strip():
                 continue
             try:
-                row = json.loads(line)
-            except json.JSONDecodeError as error:
+                row = json.loads(line.decode())
+            except (ValueError, RecursionError) as error:  # no JSON, no UTF-8, or nested beyond all sense
                 raise ValueError(f"{path}, line {number}: expected a JSON object: {error}") from error
             if not isinstance(row, dict):
                 raise ValueError(f"{path}, line {number}: expected a JSON object, got {type(row).__name__}")

@@ -119,7 +119,7 @@ def test_constraints_file(run, files):
         (["--sparsity", "\u00b2"], "--sparsity: expected .*got '\u00b2'"),
         (["--shard", "\u00b2/3"], "--shard: expected .*got '\u00b2/3'"),
         (["--l2", "nan"], "--l2: expected a number of at least 0, got nan"),
-        (["--device", "tpu"], "device: expected cpu, auto or .*got 'tpu', which is not here"),
+        (["--device", "tpu"], "device: expected auto or one of those that are here .*got 'tpu'"),
     ],
 )
 def test_mistakes(run, files, words, says):
