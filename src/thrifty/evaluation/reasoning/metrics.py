@@ -1,6 +1,6 @@
 """Statistics of scores: intervals of shares, distances of orders, and differences between conditions.
 
-Source: arXiv 2510.26625, section on evaluation; Wilson, JASA 22 (1927).
+Source: arXiv 2510.25626, section on evaluation; Wilson, JASA 22 (1927).
 """
 
 from __future__ import annotations

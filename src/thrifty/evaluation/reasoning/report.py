@@ -199,7 +199,7 @@ def score_all(
         0.0
 
     Source:
-        arXiv 2510.26625, section on evaluation.
+        arXiv 2510.25626, section on evaluation.
     """
     if problems and not any(problem.id in completions for problem in problems):
         raise ValueError("completions: expected some of these problems' ids, got none; were they made by another seed?")
@@ -257,7 +257,7 @@ def evaluate(
         2
 
     Source:
-        arXiv 2510.26625, section on evaluation.
+        arXiv 2510.25626, section on evaluation.
     """
     return score_all(problems, by_problem(run(problems, model, out, k=k, max_tokens=max_tokens)), **options)
 

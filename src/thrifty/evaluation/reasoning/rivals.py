@@ -1,6 +1,6 @@
 """The published way to sample quantities, for comparison: gradient ascent with rejection.
 
-Source: arXiv 2510.26625's generator as described: projected gradient ascent on the violation of bounds, at most 1000
+Source: arXiv 2510.25626's generator as described: projected gradient ascent on the violation of bounds, at most 1000
 steps; what it does not find is rejected, and the whole bundle is drawn again. Written anew.
 """
 

@@ -49,8 +49,8 @@ def labelled(problem: Problem, rng: Generator) -> list[tuple[str, str, int | Non
 def show(ctx: Context, evidence: Evidence) -> None:
     """Measure F1 by label, of both rules."""
     rng = np.random.default_rng(ctx.seed)
-    problems = generate(60 if ctx.full else 25, ctx.seed + 3, "disconnected", "more_complex", "agent_overlap")
-    problems += generate(60 if ctx.full else 25, ctx.seed + 4, "disconnected", "more_complex", "agent_entity_overlap")
+    problems = generate(60 if ctx.full else 8, ctx.seed + 3, "disconnected", "more_complex", "agent_overlap")
+    problems += generate(60 if ctx.full else 8, ctx.seed + 4, "disconnected", "more_complex", "agent_entity_overlap")
     hits: Counter[str] = Counter()
     said: Counter[str] = Counter()
     true: Counter[str] = Counter()

@@ -84,9 +84,7 @@ def show_trained(ctx: Context, evidence: Evidence) -> None:
     """Train both arms, with every seed, and compare."""
     if ctx.late(evidence, "trained-lm", needs=300.0):
         return
-    found = ctx.runs(
-        evidence, ARMS, ctx.seeds(quick=1, full=2), lambda arm, seed: train(arm, seed), workload="trained here"
-    )
+    found = ctx.runs(evidence, ARMS, ctx.seeds(quick=1, full=2), train, workload="trained here")
     if len(found) < len(ARMS):
         return
     for arm, runs in found.items():

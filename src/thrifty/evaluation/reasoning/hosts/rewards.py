@@ -36,7 +36,7 @@ def efficiency_reward(*, right: float = 1.0, efficient: float = 1.0) -> Callable
         [2.0]
 
     Source:
-        arXiv 2510.26625's efficiency as a reward is ours; the signature is TRL's.
+        arXiv 2510.25626's efficiency as a reward is ours; the signature is TRL's.
     """
     right = number("right", right, "a weight of at least 0", least=0)
     efficient = number("efficient", efficient, "a weight of at least 0", least=0)

@@ -4,7 +4,7 @@ Every instance follows from the statements alone (a comparison names both of its
 propagation over these instances. Comparisons of containers that no statement or query names are left out unless they
 are asked for, and totals are formed for the queried group only: otherwise unasked theorems flood the closure.
 
-Source: arXiv 2510.26625, section on inference rules; MathGAP (arXiv 2410.13502), Table 1.
+Source: arXiv 2510.25626, section on inference rules; MathGAP (arXiv 2410.13502), Table 1.
 """
 
 from __future__ import annotations

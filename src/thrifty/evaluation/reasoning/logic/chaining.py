@@ -48,7 +48,7 @@ def execute(program: Program, *, pairwise: str = "named", limit: int = LIMIT) ->
         cont(Ode, fig, 0) = 11
 
     Source:
-        arXiv 2510.26625; semi-naïve evaluation: Abiteboul, Hull, Vianu, "Foundations of Databases", chapter 13.
+        arXiv 2510.25626; semi-naïve evaluation: Abiteboul, Hull, Vianu, "Foundations of Databases", chapter 13.
     """
     one_of("pairwise", pairwise, PAIRWISE)
     limit = whole("limit", limit)

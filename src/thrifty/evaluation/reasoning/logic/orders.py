@@ -5,7 +5,7 @@ follows from each before the next (the published depth-first order); *breadth-fi
 *efficient* is the eager order of the theorems that the shortest proof needs; *best-first* follows words shared with the
 goal, as a reasoner misled by semantic overlap does.
 
-Source: arXiv 2510.26625, section on search orders.
+Source: arXiv 2510.25626, section on search orders.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ class Program:
         <BLANKLINE>
 
     Source:
-        arXiv 2510.26625, section on logic programs.
+        arXiv 2510.25626, section on logic programs.
     """
 
     axioms: tuple[Theorem, ...]

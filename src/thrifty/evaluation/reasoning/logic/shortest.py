@@ -4,8 +4,8 @@ A proof's length is its number of distinct edges. If every theorem behind the go
 need itself, that is the proof. Else Knuth's generalisation of Dijkstra finds the smallest *tree*, in which a lemma
 used twice costs twice; and an integer programme finds the fewest *distinct* steps, which is NP-hard in general.
 
-Source: arXiv 2510.26625; Knuth, "A Generalization of Dijkstra's Algorithm", IPL 6 (1977); Ausiello, Franciosa,
-Frigioni, "Directed Hypergraphs: Problems, Algorithmic Results, and a Novel Decremental Approach" (ICTCS 2001) for the hardness.
+Source: arXiv 2510.25626; Knuth, "A Generalization of Dijkstra's Algorithm", IPL 6 (1977); for the hardness, Ausiello,
+Franciosa, Frigioni, "Directed Hypergraphs: Problems, Algorithmic Results, and a Novel Decremental Approach" (2001).
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def shortest_proof(
         (5, 7)
 
     Source:
-        arXiv 2510.26625; Knuth, IPL 6 (1977).
+        arXiv 2510.25626; Knuth, IPL 6 (1977).
     """
     one_of("objective", objective, OBJECTIVES)
     goal, edges = _behind(graph, goal)
@@ -112,7 +112,7 @@ def shortest_proofs(
         2
 
     Source:
-        arXiv 2510.26625: precision is measured against the optimal proof that is nearest to the trace.
+        arXiv 2510.25626: precision is measured against the optimal proof that is nearest to the trace.
     """
     cap = whole("cap", cap)
     first = shortest_proof(graph, goal, time_limit=time_limit)

@@ -15,7 +15,7 @@ compeq     ("compeq", A, B, C, D)                             0: A âˆ’ B is C âˆ
 total      ("total", whole, containers in sorted order)       how many they have together
 =========  =================================================  =======================================
 
-Source: arXiv 2510.26625, and the concepts of MathGAP (arXiv 2410.13502) that it builds on.
+Source: arXiv 2510.25626, and the concepts of MathGAP (arXiv 2410.13502) that it builds on.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ one container behind it. *Connected*, its first comparison is with a container o
 again; *disconnected*, that comparison and what it compares are collapsed into one axiom: as many axioms are told.
 A *control* lengthens the base problem by relevant axioms instead.
 
-Source: arXiv 2510.26625, section on irrelevant axioms.
+Source: arXiv 2510.25626, section on irrelevant axioms.
 """
 
 from __future__ import annotations

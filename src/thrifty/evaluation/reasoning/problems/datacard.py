@@ -34,8 +34,8 @@ configs: [{{config_name: default, data_files: problems.jsonl}}]
 
 # Word problems with irrelevant axioms, and their shortest proofs
 
-{len(problems)} problems, made with seed {seed}; SHA-256 of the records: `{digest}`. Every problem has passed a gate: its
-own text, read back, is free of contradiction and proves the answer, by one shortest proof, which uses no
+{len(problems)} problems, made with seed {seed}; SHA-256 of the records: `{digest}`. Every problem has passed a gate:
+its own text, read back, is free of contradiction and proves the answer, by one shortest proof, which uses no
 irrelevant sentence ({rejected} bundles were drawn again).
 
 | condition | problems | sentences | inferences needed | inferences that follow |

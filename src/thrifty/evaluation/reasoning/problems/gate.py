@@ -32,7 +32,7 @@ def faults(problem: Problem, *, answer: int | None = None, length: int | None = 
         []
 
     Source:
-        arXiv 2510.26625's definition of irrelevant axioms; the gate is ours.
+        arXiv 2510.25626's definition of irrelevant axioms; the gate is ours.
     """
     try:
         again = read_program((s.text for s in problem.sentences), problem.question, problem.lexicon.reader)

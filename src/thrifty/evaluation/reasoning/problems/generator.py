@@ -4,7 +4,7 @@ All variants of a bundle share the base problem, its quantities, and, where they
 their sentences. Every random choice follows from the bundle's seed, by NumPy's ``SeedSequence``, so that the same seed
 gives the same text on every machine.
 
-Source: arXiv 2510.26625, section on the data set.
+Source: arXiv 2510.25626, section on the data set.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def generate(
         True
 
     Source:
-        arXiv 2510.26625, section on the data set.
+        arXiv 2510.25626, section on the data set.
     """
     n = whole("n", n, least=0)
     cell = Cell(connection, amount, overlap)
@@ -150,7 +150,7 @@ def bundles(
         28
 
     Source:
-        arXiv 2510.26625, section on the data set.
+        arXiv 2510.25626, section on the data set.
     """
     n, seed = whole("n", n, least=0), whole("seed", seed, least=0)
     one_of("query", query, QUERIES)
@@ -188,6 +188,7 @@ class Maker:
         self.attempt = 0
 
     def make(self, cells: Sequence[Cell]) -> Bundle:
+        """Return a bundle of these cells; raises as :func:`generate`."""
         found: list[str] = []
         for self.attempt in range(ATTEMPTS):
             drawn = self._draw()

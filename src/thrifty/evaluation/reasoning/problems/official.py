@@ -37,7 +37,7 @@ def read_problem(text: str, *, id: str = "text", lexicon: Lexicon | None = None,
         5
 
     Source:
-        arXiv 2510.26625: statements refer to the state at which they stand in the text.
+        arXiv 2510.25626: statements refer to the state at which they stand in the text.
     """
     words = lexicon or Lexicon.default()
     *told, question = re.split(r"(?<=[.?!])\s+", text.strip())

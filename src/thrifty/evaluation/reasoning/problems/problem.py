@@ -273,7 +273,7 @@ def write_problems(problems: Iterable[Problem], path: str | os.PathLike[str], *,
         2
 
     Source:
-        The fields are those that arXiv 2510.26625's code keeps, under plain names; logical forms are our keys.
+        The fields are those that arXiv 2510.25626's code keeps, under plain names; logical forms are our keys.
     """
     lines = [json.dumps({"schema_version": SCHEMA_VERSION, **p.to_record()}, ensure_ascii=False) for p in problems]
     return write_whole(path, "".join(line + "\n" for line in lines), force=force)

@@ -4,7 +4,7 @@ A template is text with ``[slots]`` and ``{alternatives|of words}``. Of the temp
 slots can be filled, those that use most slots are kept, and one is drawn. Every template is also its own inverse: a
 regular expression whose groups are the slots.
 
-Source: arXiv 2510.26625 and MathGAP (arXiv 2410.13502), for the forms; the sentences, in ``templates.txt``, are ours.
+Source: arXiv 2510.25626 and MathGAP (arXiv 2410.13502), for the forms; the sentences, in ``templates.txt``, are ours.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 A node is a statement about variables (agents and things are numbers until they are named). Expanding a node chooses a
 rule whose conclusion it is, and makes the premises its children; leaves are the axioms.
 
-Source: arXiv 2510.26625 and MathGAP (arXiv 2410.13502), for rules and ranges. The original searches for quantities by
+Source: arXiv 2510.25626 and MathGAP (arXiv 2410.13502), for rules and ranges. The original searches for quantities by
 gradient ascent and rejects what it does not find; here bounds are handed down the tree before anything is drawn.
 """
 

@@ -1,6 +1,6 @@
 """The published prompting protocol: worked examples without distractors, then the problem, answered step by step.
 
-Source: arXiv 2510.26625, appendix on prompts. How many examples, and which, is not published: five base problems of a
+Source: arXiv 2510.25626, appendix on prompts. How many examples, and which, is not published: five base problems of a
 fixed seed here, kept with the results.
 """
 

@@ -83,7 +83,7 @@ def run(
         'The answer is 7.'
 
     Source:
-        arXiv 2510.26625, appendix on prompts.
+        arXiv 2510.25626, appendix on prompts.
     """
     max_tokens, out = whole("max_tokens", max_tokens), Path(out)
     shown = {query: examples(k, query=query) for query in {problem.query for problem in problems}}

@@ -4,7 +4,7 @@ A step is matched with a theorem of the *executed closure* that has its value, i
 premises of its operands; repeats are restatements, and a conclusion whose premises were never stated is a skip, which
 brings the steps left out with it.
 
-Source: arXiv 2510.26625, section on alignment, for the idea; the matching, labels and skips are ours.
+Source: arXiv 2510.25626, section on alignment, for the idea; the matching, labels and skips are ours.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def align(problem: Problem, text: str, *, aligner: str = "grammar", trace: str =
         ['inference']
 
     Source:
-        arXiv 2510.26625, section on alignment.
+        arXiv 2510.25626, section on alignment.
     """
     one_of("aligner", aligner, ALIGNERS)
     if aligner == "official":

@@ -20,6 +20,8 @@ _UNIT = r"(?:\s+[a-z][a-z'-]*){0,3}?"
 _CHAIN = re.compile(rf"{_NUM}{_UNIT}(?:\s*[-+*/=]\s*{_NUM}{_UNIT})+(?!\d)")
 _SPLIT = re.compile(r"([-+*/])(?=\s*\(?-?\d)")
 _VALUE = re.compile(r"-?\d+(?:\.\d+)?")
+#: What is somebody's own, and no person.
+_OWN = ("number", "total", "count", "amount", "share", "collection", "new", "final", "initial", "current", "original")
 #: Words that make a sentence with one number something else than "X has N".
 _RELATIVE = re.compile(
     r"\b(?:more|fewer|less|times|per|each|gives?|gets?|receives?|donates?|another|if|let|step)\b", re.I
@@ -74,10 +76,11 @@ class Vocabulary:
             things.add(problem.goal.key[1])
         words = problem.lexicon
         self._lemma = {form: thing for thing in things for form in (thing, words.plural(thing))}
-        relations = "|".join(map(re.escape, words.relations))
         known = "|".join(sorted(map(re.escape, agents), key=len, reverse=True)) or r"(?!)"
-        stranger = rf"[^\W\d_a-z][\w-]*(?:'s (?:{relations})\b)+"
-        self._agents = re.compile(rf"(?<!\w)(?:(?:{known})(?!\w)(?!'s (?:{relations})\b)|{stranger})")
+        own = "|".join([*map(re.escape, self._lemma), *_OWN])
+        # "Pia's drums" speaks of Pia; "Pia's landlady" of somebody else, whoever that is.
+        somebody = rf"'s (?!(?:{own})\b)[a-z][a-z-]*"
+        self._agents = re.compile(rf"(?<!\w)(?:(?:{known})(?!\w)(?!{somebody})|[^\W\d_a-z][\w-]*(?:{somebody})+)")
         self._things = re.compile(rf"\b(?:{'|'.join(sorted(map(re.escape, self._lemma), key=len, reverse=True))})\b")
 
     def agents(self, text: str) -> list[tuple[int, str]]:

@@ -3,7 +3,7 @@
 Its faults are kept, since they are what it is compared for: "Melvyn" is found in "Melvyn’s teacher"; another sum with
 the same value matches; steps without a number are lost; every match counts.
 
-Source: the rule of arXiv 2510.26625's code as described in words; written anew.
+Source: the rule of arXiv 2510.25626's code as described in words; written anew.
 """
 
 from __future__ import annotations

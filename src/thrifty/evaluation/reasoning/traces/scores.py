@@ -3,7 +3,7 @@
 Efficiency is the length of the shortest proof over the number of distinct theorems stated, for a complete proof of the
 right answer; it is NaN for any other, so that a wrong answer is never called efficient or wasteful.
 
-Source: arXiv 2510.26625, sections on efficiency and on search orders.
+Source: arXiv 2510.25626, sections on efficiency and on search orders.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ def score(
         1.0
 
     Source:
-        arXiv 2510.26625, section on efficiency.
+        arXiv 2510.25626, section on efficiency.
     """
     found = align(problem, text, aligner=aligner, trace=trace)
     return score_alignment(problem, found, text, until_goal=until_goal, finish_reason=finish_reason, tokenize=tokenize)

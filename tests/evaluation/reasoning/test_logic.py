@@ -1,0 +1,170 @@
+"""Shortest proofs against brute force and clingo; programs against clingo and Prolog."""
+
+import itertools
+import random
+import shutil
+import subprocess
+
+import pytest
+
+from thrifty.evaluation.reasoning import (
+    GoalNotDerivable,
+    Hypergraph,
+    InconsistentProgram,
+    Program,
+    Rule,
+    bundles,
+    execute,
+    read_problem,
+    shortest_proof,
+    shortest_proofs,
+)
+
+
+def random_graph(seed, nodes=8, edges=11):
+    rng = random.Random(seed)
+    made = [(rng.sample(range(nodes), rng.choice([1, 1, 2, 3])), rng.randrange(2, nodes)) for _ in range(edges)]
+    made = [(tail, head) for tail, head in made if head not in tail]
+    graph = Hypergraph.from_edges(made, axioms=range(2))
+    able = sorted(graph.derivable() - graph.given)
+    return (graph, able[-1]) if able else (None, None)
+
+
+def brute_force(graph, goal):
+    """The fewest edges among which an acyclic order proves the goal, and how many sets of that size do."""
+    for size in range(len(graph.edges) + 1):
+        found = 0
+        for chosen in itertools.combinations(range(len(graph.edges)), size):
+            have, growing = set(graph.axioms), True
+            while growing:
+                new = {graph.edges[n].head for n in chosen if have.issuperset(graph.edges[n].tail)} - have
+                have |= new
+                growing = bool(new)
+            found += goal in have
+        if found:
+            return size, found
+    return None
+
+
+def clingo_optimum(graph, goal):
+    clingo = pytest.importorskip("clingo")
+    n = len(graph.nodes)
+    facts = [f"axiom({a})." for a in graph.axioms] + [f"head({i},{e.head})." for i, e in enumerate(graph.edges)]
+    facts += [f"tail({i},{u})." for i, e in enumerate(graph.edges) for u in set(e.tail)]
+    rules = f"""{{use(E)}} :- head(E,_). have(V,0) :- axiom(V).
+    have(V,D+1) :- use(E), head(E,V), D=0..{n}, have(U,D) : tail(E,U).
+    have(V,D+1) :- have(V,D), D=0..{n}. :- not have({goal},{n}). #minimize{{1,E:use(E)}}."""
+    control = clingo.Control(["--warn=none"])
+    control.add("base", [], " ".join(facts) + rules)
+    control.ground([("base", [])])
+    costs = []
+    control.solve(on_model=lambda model: costs.append(model.cost[0]))
+    return costs[-1]
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_fewest_steps_and_all_of_them_as_by_brute_force(seed):
+    graph, goal = random_graph(seed)
+    if graph is None:
+        return
+    size, count = brute_force(graph, goal)
+    proof = shortest_proof(graph, goal)
+    assert (proof.length, proof.optimal) == (size, True)
+    assert len(shortest_proofs(graph, goal)) == count
+    have = set(graph.axioms)
+    for number in proof.edges:
+        assert have.issuperset(graph.edges[number].tail)
+        have.add(graph.edges[number].head)
+    assert shortest_proof(graph, goal, objective="tree").length >= size
+
+
+@pytest.mark.parametrize("seed", range(100, 130))
+def test_fewest_steps_as_clingo_finds(seed):
+    graph, goal = random_graph(seed, nodes=12, edges=22)
+    if graph is not None:
+        assert shortest_proof(graph, goal).length == clingo_optimum(graph, goal)
+
+
+def test_a_shared_lemma_counts_once_in_steps_and_each_time_in_a_tree():
+    shared = [("a", "b"), ("b", "c"), ("b", "d"), ("b", "e"), ("cde", "g")]
+    chain = [("a", "1"), ("1", "2"), ("2", "3"), ("3", "4"), ("4", "5"), ("5", "g")]
+    graph = Hypergraph.from_edges(shared + chain, axioms="a", goal="g")
+    assert shortest_proof(graph).length == 5
+    assert shortest_proof(graph, objective="tree").length == 6
+
+
+def test_every_cell_has_the_answer_that_clingo_derives():
+    clingo = pytest.importorskip("clingo")
+    for bundle in bundles(2, 11):
+        for problem in bundle.problems.values():
+            control = clingo.Control(["--warn=none"])
+            control.add("base", [], problem.program.to_datalog())
+            control.ground([("base", [])])
+            shown = []
+            control.solve(on_model=lambda model, shown=shown: shown.extend(map(str, model.symbols(shown=True))))
+            assert shown == [f"goal({problem.answer})"]
+
+
+@pytest.mark.skipif(shutil.which("swipl") is None, reason="SWI-Prolog is not installed")
+def test_prolog_proves_the_same_answer(tmp_path):
+    for bundle in bundles(2, 12):
+        for problem in bundle.problems.values():
+            file = tmp_path / "p.pl"
+            file.write_text(problem.to_prolog(), encoding="utf-8")
+            done = subprocess.run(
+                ["swipl", "-q", "-g", "goal(V),print(V)", "-t", "halt", str(file)],
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            assert done.stdout.strip() == str(problem.answer), done.stderr
+
+
+def test_text_after_transfers_speaks_of_the_state_after_them():
+    told = "Ada has 10 drums. Bo has 2 drums more than Ada. Ada then gives Bo’s uncle 4 drums. Cy has 1 drum more than Ada. "  # noqa: E501
+    assert read_problem(told + "How many drums does Bo have?").answer == 12
+    assert read_problem(told + "How many drums does Cy have?").answer == 7
+
+
+def test_a_program_is_written_as_it_is_read():
+    for bundle in bundles(1, 4):
+        for problem in bundle.problems.values():
+            assert Program.from_text(problem.program.to_text()) == problem.program
+            assert Program.from_json(problem.program.to_json()) == problem.program
+
+
+def test_datalog_chains_go_through_the_same_hypergraph():
+    text = "cat(tom). mammal(?x) :- cat(?x). animal(?x) :- mammal(?x). furry(?x) :- cat(?x). goal animal(tom)."
+    graph = execute(Program.from_text(text))
+    assert shortest_proof(graph).length == 2
+    assert len(graph.theorems) == 3
+
+
+def test_what_contradicts_is_refused_with_both_derivations():
+    text = "cont(A, fig) = 3. comp(B, A, fig) = 2. cont(B, fig) = 9. goal cont(B, fig) = ?"
+    with pytest.raises(InconsistentProgram, match="two values") as caught:
+        execute(Program.from_text(text))
+    assert "= 9" in caught.value.first
+    assert "= 5" in caught.value.second
+
+
+def test_what_grows_without_end_is_refused():
+    rules = tuple(Rule((f"p{i + 1}", "?x"), ((f"p{i}", "?x"),)) for i in range(30))
+    program = Program(Program.from_text("p0(a).").axioms, rules)
+    with pytest.raises(InconsistentProgram, match="more than 20 theorems"):
+        execute(program, limit=20)
+
+
+@pytest.mark.parametrize("goal", ["cont(C, fig) = ?", "cont(A, fig) = 4"])
+def test_a_goal_that_does_not_follow_is_refused(goal):
+    with pytest.raises(GoalNotDerivable, match="goal"):
+        execute(Program.from_text(f"cont(A, fig) = 3. goal {goal}"))
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["cont(A, fig).", "cont(A) = 3", "cont(A, fig) = 3 goal", "total(x, (A, b)) = 3", "comp(A, A, fig) = 1", "p(?x)."],
+)
+def test_a_bad_statement_is_named(text):
+    with pytest.raises(ValueError, match=r"text|total|comp"):
+        Program.from_text(text)
