@@ -25,11 +25,11 @@ def make_client(context):
     if os.environ.get(HANG) == client.name:
         train = client.train
 
-        def hang(model, round_, config):
+        def hang(model, round_, config, **how):
             if round_ == 2:
                 Path(os.environ[HANGING]).write_text(str(os.getpid()))
                 time.sleep(600)
-            return train(model, round_, config)
+            return train(model, round_, config, **how)
 
         client.train = hang
     return client

@@ -105,7 +105,7 @@ def test_what_is_wrong_is_said(thrifty, folder):
         (["--out", folder / "o", "--set", "speed=1"], "speed: no such setting; there are compression"),
         (["--out", folder / "o", "--task", "vision"], "task: expected one of 'classification', 'lm', got 'vision'"),
         (["--out", folder / "o", "--by", "age"], "data: expected the column 'age', got text, label, domain"),
-        (["--method", "fedsgd"], "method: expected one of 'leff', 'fedavg'"),
+        (["--method", "fedsgd"], "method: expected one of 'leff', 'local'"),
         (["--out", folder / "model"], "choose another folder"),
         ([], "--out: expected a folder"),
         (["--out", folder / "o", "--clients", 100], "data: expected at least one text for each of 100 clients"),
@@ -149,6 +149,7 @@ def test_cost():
     ({"max_steps": 0}, "max_steps: expected a whole number of at least 1, got 0"),
     ({"noise_multiplier": 1.0}, "noise_multiplier: expected 0 where clip_norm is None"),
     ({"server_optimizer": "sgd"}, "server_optimizer: expected one of"),
+    ({"embeddings_once": "no"}, "embeddings_once: expected one of True, False, got 'no'"),
     ({"seed": -1}, "seed: expected a whole number of at least 0, got -1"),
 ])  # fmt: skip
 def test_settings_out_of_range(settings, says):

@@ -362,3 +362,37 @@ def test_configurations_with_entries_a_layer_follow_their_layers():
     assert client.model.config.layer_types == [model.config.layer_types[i] for i in client.layout.sources]
     assert [layer.self_attn.layer_idx for layer in client.view.layers] == [0, 1, 2, 3]
     assert AutoConfig.for_model("gemma2").num_hidden_layers != 4
+
+
+def test_statistics_of_batch_norm_outside_the_layers_stay():
+    class Headed(Convolutions):
+        def __init__(self):
+            super().__init__()
+            self.norm = nn.BatchNorm1d(4)
+
+        def forward(self, x):
+            x = self.embed(x)
+            for block in self.blocks:
+                x = block(x)
+            return self.head(self.norm(x).mean(2))
+
+    model = Headed()
+    before = state_of(model)
+    data = {"x": torch.randn(8, 1, 6), "y": torch.arange(8) % 2}
+    loss = lambda m, b: nn.functional.cross_entropy(m(b["x"]), b["y"])  # noqa: E731
+    client = compress_context(model, 1, 1, config=DROP)
+    LeffClient("a", data, 1, loss_fn=loss).train(client, 1, DROP)
+    assert same(before, state_of(model)), "training a client touches nothing of the global model"
+
+
+def test_the_rate_is_that_of_the_settings_unless_it_is_given():
+    model, config = make("bert"), DROP.with_overrides(compression_rate=0.2)
+    assert len(compress_context(model, 0, 1, config=config).layout.places) == 2
+    assert len(compress_context(model, 0, 1, 0.8, config=config).layout.places) == 5
+
+
+def test_a_stand_in_that_diverges_is_said():
+    with pytest.raises(
+        ValueError, match="distill_lr: expected a rate at which the stand-in of layers 1 to 5 converges"
+    ):
+        compress_context(make("llama"), 0, 1, 0.5, batches("llama"), config=LeffConfig(distill_lr=1e30))

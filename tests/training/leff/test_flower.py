@@ -15,7 +15,17 @@ from leff_flower import CAPACITIES, CONFIG, RESULT, federation
 from leff_grid import LocalGrid
 from leff_models import batches, clients, columns, make, same, state_of
 
-from thrifty.training.leff import History, LeffClient, LeffConfig, LeffServer, LeffStrategy, leff_client_app, simulate
+from thrifty.training.leff import (
+    History,
+    LeffClient,
+    LeffConfig,
+    LeffServer,
+    LeffStrategy,
+    compress_context,
+    leff_client_app,
+    leff_server_app,
+    simulate,
+)
 from thrifty.training.leff.flower import from_record, to_record
 
 
@@ -56,7 +66,7 @@ def test_messages_give_the_numbers_of_one_process(kind):
     {"context_dtype": "bfloat16", "edge": "wrap"},
     {"context_dtype": "int8", "gradient_checkpointing": True, "train_extras": "norm_only"},
     {"server_optimizer": "momentum", "participation": 0.5, "proximal": 0.1},
-    {"clip_norm": 0.1, "noise_multiplier": 0.1, "importance": "clients", "embeddings_once": False},
+    {"clip_norm": 0.1, "importance": "clients", "embeddings_once": False},
 ])  # fmt: skip
 def test_every_setting_travels(settings):
     config = LeffConfig(**{"lr": 1e-2, "distill_steps": 2, **settings})
@@ -138,9 +148,98 @@ def test_arrays_of_the_callers_own_are_taken_and_wrong_ones_refused():
     assert same(state_of(strategy.server.model), state_of(theirs))
     with pytest.raises(ValueError, match="initial_arrays: expected the state of the server's model"):
         strategy.configure_train(1, to_record({"x": torch.ones(1)})[0], ConfigRecord(), grid)
-    with pytest.raises(ValueError, match="expected different|expected one a client"):
-        twice = leff_client_app(lambda _: LeffClient("same", columns("bert"), capacity=1))
-        strategy.start(LocalGrid(twice, [{}, {}]), num_rounds=1)
+
+
+def one_round(make_client, count=3):
+    grid = LocalGrid(leff_client_app(make_client), [{"partition-id": index} for index in range(count)])
+    strategy = LeffStrategy(LeffServer(make("bert"), LeffConfig(compression="drop", sampler="random")))
+    strategy.start(grid, num_rounds=1)
+    return strategy.server.history.rounds[0]
+
+
+@pytest.mark.parametrize(("capacity", "says"), [
+    (0, "capacity: expected a whole number of layers of at least 1, got 0"),
+    (9, "capacity: expected at most 6"),
+    (2.7, "capacity: expected a whole number"),
+])  # fmt: skip
+def test_a_node_that_says_a_capacity_that_there_is_not_costs_its_own_round(capacity, says):
+    record = one_round(
+        lambda context: LeffClient(
+            str(context.node_config["partition-id"]), columns("bert"), capacity if context.node_id == 2 else 1
+        )
+    )
+    assert sorted(record.clients) == ["0", "2"]
+    assert len(record.averaged) == 2
+    assert any(remark.startswith("1: ") and says in remark for remark in record.refused)
+
+
+def test_two_nodes_of_one_name():
+    record = one_round(lambda context: LeffClient("same", columns("bert"), capacity=1), 2)
+    assert [r.status for r in record.clients.values()] == ["averaged"]
+    assert record.refused == ["node 2: there is a client 'same' already"]
+
+
+@pytest.mark.parametrize("damage", [
+    lambda content: content.config_records.clear(),
+    lambda content: content.metric_records.clear(),
+    lambda content: content["config"].update({"client": "2"}),
+    lambda content: content["config"].update({"bfloat16": ["x"]}),
+    lambda content: content.__setitem__("more", content["arrays"]),
+])  # fmt: skip
+def test_a_reply_that_is_damaged_or_in_anothers_name_is_refused(damage):
+    config = LeffConfig(compression="drop", sampler="random", lr=1e-2)
+    grid = LocalGrid(app_for("bert"), [{"partition-id": index} for index in range(3)])
+    strategy = LeffStrategy(LeffServer(make("bert"), config))
+    replies = list(grid.send_and_receive(strategy.configure_train(1, strategy.initial_arrays(), ConfigRecord(), grid)))
+    damage(next(r.content for r in replies if r.metadata.src_node_id == 1))
+    strategy.aggregate_train(1, replies)
+    record = strategy.server.history.rounds[0]
+    assert {name: r.status for name, r in record.clients.items()} == {"0": "lost", "1": "averaged", "2": "averaged"}
+    assert len(record.refused) == 1
+    assert record.refused[0].startswith("0: its reply")
+
+
+def test_an_interrupted_server_goes_on(tmp_path):
+    config = LeffConfig(compression="drop", sampler="random", lr=1e-2)
+    seen = []
+    for rounds in (1, 3):
+        grid = LocalGrid(app_for("bert"), [{"partition-id": index} for index in range(3)])
+        app = leff_server_app(
+            lambda _: LeffServer(make("bert"), config), rounds, out=tmp_path, finished=lambda s: seen.append(s.server)
+        )
+        app(grid, next(iter(grid.contexts.values())))
+    assert [r.round for r in seen[1].history.rounds] == [1, 2, 3]
+    alone = make("bert")
+    simulate(alone, clients("bert", CAPACITIES), rounds=3, config=config)
+    for name, tensor in state_of(alone).items():
+        torch.testing.assert_close(state_of(seen[1].model)[name], tensor, atol=1e-6, rtol=0)
+    assert len(list(tmp_path.glob("round-*"))) == 2
+
+
+def test_a_model_in_half_precision_stays_so_at_its_clients():
+    model = make("llama").bfloat16()
+    client = compress_context(model, 2, 1, 0.5, config=LeffConfig(compression="drop"))
+    from thrifty.training.leff.client_model import Shape
+
+    built = Shape.of(client, model, LeffConfig()).build(client.state())
+    assert {p.dtype for p in built.model.parameters()} == {torch.bfloat16}
+    assert built.model.model.rotary_emb.inv_freq.dtype == torch.float32
+    for name, tensor in built.trained().items():
+        assert torch.equal(tensor, client.trained()[name])
+
+
+def test_noise_on_flower_is_not_drawn_from_the_seed_that_everybody_knows():
+    config = LeffConfig(compression="drop", sampler="random", lr=1e-2, clip_norm=0.1, noise_multiplier=0.5)
+    model, *_ = run("bert", config, 1, proxy=False)
+    again, *_ = run("bert", config, 1, proxy=False)
+    assert not same(state_of(model), state_of(again))
+
+
+def test_a_model_that_clients_cannot_build_is_refused():
+    plain = torch.nn.Module()
+    plain.blocks = torch.nn.ModuleList([torch.nn.Linear(1, 1)])
+    with pytest.raises(ValueError, match="server: expected a model of transformers"):
+        LeffStrategy(LeffServer(plain, LeffConfig(compression="drop", sampler="random")))
 
 
 def test_checkpoints_and_the_ledger(tmp_path):

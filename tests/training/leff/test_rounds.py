@@ -254,6 +254,17 @@ def test_replies_that_are_wrong_are_refused_counted_and_change_nothing():
     assert same(before, state_of(made.model))
 
 
+def test_a_mean_that_overflows_is_not_taken():
+    made, _, state = server()
+    before = state_of(made.model)
+    first = next(iter(state))
+    huge = {**state, first: torch.full_like(state[first], 1e38)}
+    assert made.receive(Update("a", 1, huge, 4)) is None
+    record = made.finish()
+    assert record.refused == [f"{first}: its mean is not finite"]
+    assert torch.equal(state_of(made.model)[first], before[first])
+
+
 def test_a_second_reply_counts_once():
     made, _, state = server()
     assert made.receive(Update("a", 1, state, 4)) is None

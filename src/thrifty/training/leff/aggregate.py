@@ -45,11 +45,11 @@ class LayerMean:
         """
         number("weight", weight, "a positive number of examples", least=1e-300)
         for name, tensor in state.items():
-            wide = tensor.detach().to(torch.promote_types(tensor.dtype, torch.float32)) * weight
+            wide = tensor.detach().to(torch.promote_types(tensor.dtype, torch.float32))
             if name in self._sums:
-                self._sums[name] += wide
+                self._sums[name].add_(wide, alpha=weight)  # one pass over memory, nothing is allocated
             else:
-                self._sums[name] = wide
+                self._sums[name] = wide * weight
             self._weights[name] = self._weights.get(name, 0.0) + weight
 
     def result(self) -> State:

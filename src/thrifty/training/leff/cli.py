@@ -62,6 +62,8 @@ def run(
         held_out=held_out, by=by,
     )  # fmt: skip
     config = _settings(set_ or [], seed)
+    if method != "leff" and out is not None:
+        raise ValueError(f"--out: expected none with --method {method}, which writes nothing, got {str(out)!r}")
     if method != "leff" or out is None:
         typer.echo(json.dumps(recipes.run_rival(method, made, model, data, config)))
         return
@@ -88,13 +90,11 @@ def report(
     from thrifty.training.leff.report import MB, summary
     from thrifty.training.leff.rounds import History
 
-    path = folder / "history.json" if folder.is_dir() else folder
-    if not path.exists():
-        whole_ones = sorted(folder.glob("**/round-*/history.json"))
-        if not whole_ones:
-            raise FileNotFoundError(f"{folder}: expected a history.json, of a run or a checkpoint")
-        path = whole_ones[-1]
-    found = summary(History.load(path))
+    paths = [folder / "history.json", *folder.glob("**/round-*/history.json")] if folder.is_dir() else [folder]
+    histories = [History.load(path) for path in paths if path.exists()]
+    if not histories:
+        raise FileNotFoundError(f"{folder}: expected a history.json, of a run or a checkpoint")
+    found = summary(max(histories, key=lambda history: len(history.rounds)))
     if as_json:
         typer.echo(json.dumps(found))
         return

@@ -68,45 +68,48 @@ class LeffClient:
         capacity = self.capacity(round_) if callable(self.capacity) else self.capacity
         return Report(self.name, self.examples, capacity, self.memory)
 
-    def train(self, client: ClientModel, round_: int, config: LeffConfig) -> Update:
+    def train(self, client: ClientModel, round_: int, config: LeffConfig, *, secret: int | None = None) -> Update:
         """Train the block of a model that was handed out, and return what became of it.
 
         Args:
             client: Its model; trained in place.
             round_: This one.
             config: Of the federation.
+            secret: What noise is drawn from, if any is added; ``None``: the federation's seed, for simulations.
         """
-        before = {n: t.detach().clone() for n, t in client.trained().items()} if config.clip_norm is not None else {}
+        trained = client.trained() if config.clip_norm is not None else {}
+        before = {name: t.detach().clone() for name, t in trained.items() if isinstance(t, nn.Parameter)}
         client.train_mode()
         run = train_locally(
             client.model, client.trained(), self.data, config, round_=round_, client=self.name, loss_fn=self.loss_fn
         )
         after = {name: tensor.detach() for name, tensor in client.trained().items()}
-        state = privatise(before, after, config, round_=round_, client=self.name)
+        state = privatise(before, after, config, round_=round_, client=self.name, secret=secret)
         return Update(self.name, round_, state, self.examples, metrics_of(run, client.model))
 
-    def importance(self, model: nn.Module, round_: int, config: LeffConfig) -> Tensor:
+    def importance(self, model: nn.Module, round_: int, config: LeffConfig, layers: str | None = None) -> Tensor:
         """Measure the importance of every layer of the whole model on its own data, ``max_steps`` batches at most.
 
         Args:
             model: The global model: only for a client that can hold it.
             round_: This one.
             config: Of the federation.
+            layers: Path of the layers, where they are not found.
         """
         everything = epoch(self.data, config.batch_size, torch_stream(config.seed, "order", round_, self.name))
         batches = islice(everything, config.max_steps)
-        return layer_importance(model, batches, self.loss_fn, estimator=config.estimator)
+        return layer_importance(model, batches, self.loss_fn, estimator=config.estimator, layers=layers)
 
 
 def measured_by_clients(
-    clients: Mapping[str, LeffClient], reports: Sequence[Report], model: nn.Module, round_: int, config: LeffConfig
+    clients: Mapping[str, LeffClient], reports: Sequence[Report], view: LayerView, round_: int, config: LeffConfig
 ) -> Tensor | None:
     """Return the importance that clients with room for the whole model measure; ``None`` where nobody is to.
 
     Args:
         clients: By name.
         reports: Of those who take part.
-        model: The global model.
+        view: The global model.
         round_: This one.
         config: Of the federation.
 
@@ -115,9 +118,10 @@ def measured_by_clients(
     """
     if config.importance != "clients" or config.sampler not in ("importance", "proportional"):
         return None
-    layers = LayerView(model).num_layers
-    able = [report for report in reports if report.capacity == layers and report.examples]
-    return mean_importance({r.client: (clients[r.client].importance(model, round_, config), r.examples) for r in able})
+    able = [report for report in reports if report.capacity == view.num_layers and report.examples]
+    return mean_importance(
+        {r.client: (clients[r.client].importance(view.model, round_, config, view.path), r.examples) for r in able}
+    )
 
 
 def mean_importance(measured: Mapping[str, tuple[Tensor, int]]) -> Tensor:

@@ -136,8 +136,15 @@ class Shape:
         number_layers(model, view.layers, self.layout.sources)
         if self.context_dtype != "model":
             cast_frozen([view.layers[p] for p in self._frozen()], self.context_dtype)
-        lacking, unknown = model.load_state_dict(dict(state), strict=False)
-        tied = {name for name in lacking if name in _tied(model)}
+        second = _tied(model)
+        try:  # assigned, not copied: every tensor keeps the precision that it came in
+            held = {name: tensor.clone() for name, tensor in state.items()}
+            lacking, unknown = model.load_state_dict(held, strict=False, assign=True)
+        except RuntimeError as error:
+            raise ValueError(f"state: expected the tensors of the client's model, got others: {error}") from None
+        if second:
+            model.tie_weights()
+        tied = set(lacking) & second
         if unknown or set(lacking) - tied:
             raise ValueError(
                 f"state: expected the tensors of the client's model, got none of {sorted(set(lacking) - tied)[:3]} "
@@ -155,7 +162,7 @@ class Shape:
     def _frozen(self) -> list[int]:
         return [p for p in range(len(self.layout.places)) if p not in self.layout.trained_places]
 
-    def _empty(self) -> nn.Module:
+    def _empty(self) -> Any:
         transformers = require("transformers", extra="federated")
         kind: Any = getattr(transformers, self.kind, None)
         if not (isinstance(kind, type) and issubclass(kind, transformers.PreTrainedModel)):
@@ -168,8 +175,7 @@ class Shape:
                self.layout.num_layers)  # fmt: skip
         settings._attn_implementation = self.attention
         with torch.random.fork_rng(devices=[]):
-            made: nn.Module = kind(settings)
-        return made
+            return kind(settings)
 
 
 def assemble(view: LayerView, layout: Layout, stand_ins: StandIns, config: LeffConfig) -> ClientModel:
@@ -210,7 +216,7 @@ def compress_context(
     model: nn.Module,
     start: int,
     n: int,
-    rate: float = 0.5,
+    rate: float | None = None,
     proxy: Sequence[Batch] | None = None,
     cache: StandIns | None = None,
     *,
@@ -223,7 +229,7 @@ def compress_context(
         model: The global model; it is left as it was, and shares what is frozen.
         start: First layer of the block, from 0; with ``edge="wrap"`` a block may pass the last layer.
         n: Layers of the block.
-        rate: Share of the other layers that is kept.
+        rate: Share of the other layers that is kept; ``None``: as ``config`` says.
         proxy: Batches to distil on; not needed with ``compression="drop"`` or ``"none"``.
         cache: Stand-ins of earlier calls; those that are there are used as they are.
         config: Other settings.
@@ -242,7 +248,8 @@ def compress_context(
     Source:
         Shen et al., NeurIPS 2025, section 3 (compression).
     """
-    config = (config or LeffConfig()).with_overrides(compression_rate=rate)
+    config = config or LeffConfig()
+    config = config if rate is None else config.with_overrides(compression_rate=rate)
     view = LayerView(model, layers)
     check_capacity(n, view.num_layers)
     if config.edge == "clip":

@@ -134,6 +134,8 @@ class LeffConfig(Settings):
         number("alpha", self.alpha, "a weight from 0 to 1", least=0, below=1 + 1e-12)
         for name in ("weight_decay", "proximal", "distill_tolerance", "noise_multiplier"):
             number(name, getattr(self, name), "a number of at least 0", least=0)
+        for name in ("gradient_checkpointing", "embeddings_once"):
+            one_of(name, getattr(self, name), (True, False))
         if self.clip_norm is not None:
             number("clip_norm", self.clip_norm, "a positive number or None", least=1e-300)
         elif self.noise_multiplier:

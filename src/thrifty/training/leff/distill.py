@@ -141,7 +141,7 @@ def distillation_loss(
         valid: Which tokens count; ``None``: all.
     """
     squares = (hidden[0].float() - hidden[1].float()).square().flatten(2).mean(2)
-    mean: Tensor = squares.mean() if valid is None else (squares * valid).sum() / valid.sum()
+    mean: Tensor = squares.mean() if valid is None else (squares * valid).sum() / valid.sum().clamp_min(1)
     if not alpha or not attention:
         return mean * (1 - alpha)
     divergence = torch.stack([attention_divergence(t, s, valid) for t, s in attention]).mean()
@@ -160,7 +160,7 @@ def attention_divergence(
     if valid is None:
         return rows.mean()
     weights = valid[:, None, :].expand_as(rows)
-    return torch.where(weights, rows, 0.0).sum() / weights.sum()
+    return torch.where(weights, rows, 0.0).sum() / weights.sum().clamp_min(1)
 
 
 def matched(segment: Segment, attn_map: str) -> list[tuple[int, int]]:
@@ -216,6 +216,12 @@ def distill(
     for step in range(config.distill_steps):
         loss = segment_error(list(students), segment, batches[step % len(batches)], config)
         losses.append(float(loss.detach()))
+        if not math.isfinite(losses[-1]):
+            last = segment.start + segment.length - 1
+            raise ValueError(
+                f"distill_lr: expected a rate at which the stand-in of layers {segment.start} to {last} converges, "
+                f"got {config.distill_lr:g}: its loss is {losses[-1]} at step {step + 1}"
+            )
         optimizer.zero_grad()
         if losses[-1] == 0:  # it is the segment itself
             break

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 import os
+import secrets
 import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -21,11 +22,13 @@ from torch import Tensor, nn
 
 from thrifty._common.checks import number
 from thrifty._common.extras import require
+from thrifty._common.runs import device_of
 from thrifty.training.leff.client import LeffClient, mean_importance
 from thrifty.training.leff.client_model import Shape
 from thrifty.training.leff.config import LeffConfig
 from thrifty.training.leff.rounds import Order, Report, Update
 from thrifty.training.leff.server import LeffServer
+from thrifty.training.leff.simulation import keep_checkpoint, last_checkpoint
 
 require("flwr", extra="federated")
 
@@ -40,6 +43,8 @@ _log = logging.getLogger(__name__)
 ARRAYS, CONFIG, METRICS, KEPT = "arrays", "config", "metrics", "leff-embeddings"
 #: The weight of a reply, as Flower calls it.
 EXAMPLES = "num-examples"
+#: In place of a capacity, or a memory, that a client does not say.
+UNSAID = -1
 #: What a client says that was not sent its embeddings and has none.
 LACKS_EMBEDDINGS = "it has no embeddings any more"
 
@@ -50,10 +55,14 @@ class LeffStrategy(FedAvg):
     Args:
         server: With the global model, the settings and the proxy set.
         min_available_nodes: Nodes that must be connected before a round begins.
+        connect_timeout: Seconds in which so many nodes must connect.
         query_timeout: Seconds in which a node must say what it can do; those that do not are left out of the round.
         out: A folder for checkpoints, one a round.
         **options: Others of Flower's ``FedAvg`` (``fraction_evaluate``, by default 0: weak clients cannot hold the
             whole model; ``train_metrics_aggr_fn``, ...).
+
+    Raises:
+        ValueError: The model is none of transformers', which a client could not build.
 
     Example:
         >>> from transformers import GPT2Config, GPT2LMHeadModel
@@ -72,14 +81,23 @@ class LeffStrategy(FedAvg):
         *,
         min_available_nodes: int = 2,
         query_timeout: float = 60.0,
+        connect_timeout: float = 3600.0,
         out: str | os.PathLike[str] | None = None,
         **options: Any,
     ) -> None:
+        if not hasattr(server.model, "config"):
+            raise ValueError(
+                "server: expected a model of transformers, which a client can build anew, got "
+                f"{type(server.model).__name__}"
+            )
         self.server = server
         self.query_timeout = number("query_timeout", query_timeout, "a positive number of seconds", least=1e-3)
+        self.connect_timeout = number("connect_timeout", connect_timeout, "a positive number of seconds", least=1e-3)
         self.out = Path(out) if out is not None else None
         self._given: ArrayRecord | None = None
         self._halves: list[str] = []
+        self._nodes: dict[int, str] = {}
+        self._remarks: list[str] = []
         super().__init__(
             **{
                 "fraction_train": server.config.participation,
@@ -110,7 +128,10 @@ class LeffStrategy(FedAvg):
         chosen = set(self.server.participants([report.client for _, report in reports]))
         reports = [(node, report) for node, report in reports if report.client in chosen]
         importance = self._measure(grid, reports)
-        orders = self.server.plan([report for _, report in reports], importance)
+        orders = self.server.plan([report for _, report in reports], importance, strict=False)
+        for remark in self._remarks:
+            self.server.note(remark)
+        self._nodes = {node: report.client for node, report in reports}
         config["server-round"] = server_round
         of = {report.client: node for node, report in reports}
         return [self._message(order, of[order.client], config) for order in orders]
@@ -121,15 +142,23 @@ class LeffStrategy(FedAvg):
         """Average layer by layer what came in time; return the complete state."""
         valid, _ = self._check_and_log_replies(list(replies), is_train=True, validate=False)
         accepted = []
-        for reply in sorted(valid, key=_client_of):  # whoever came first
-            if reply.content.config_records[CONFIG].get("lacks"):
-                self.server.forget_embeddings(_client_of(reply))
-                _log.warning("client %s: %s", _client_of(reply), LACKS_EMBEDDINGS)
-            elif self.server.receive(_update(reply.content)) is None:
+        for reply in sorted(valid, key=self._client):  # whoever came first
+            try:
+                if reply.content.config_records[CONFIG].get("lacks"):
+                    self.server.forget_embeddings(self._client(reply))
+                    self.server.note(f"{self._client(reply)}: {LACKS_EMBEDDINGS}")
+                    continue
+                update = _update(reply.content)
+            except (KeyError, ValueError, TypeError) as error:
+                self.server.note(f"{self._client(reply)}: its reply cannot be read ({type(error).__name__}: {error})")
+                continue
+            if update.client != self._client(reply):  # nobody answers for another
+                self.server.note(f"{self._client(reply)}: its reply is in the name of {update.client!r}")
+            elif self.server.receive(update) is None:
                 accepted.append(reply.content)
-        record = self.server.finish()
+        self.server.finish()
         if self.out is not None:
-            self.server.save(self.out / f"round-{record.round:05d}")
+            keep_checkpoint(self.server, self.out)
         metrics = self.train_metrics_aggr_fn(accepted, self.weighted_by_key) if accepted else None
         return self.initial_arrays(), metrics
 
@@ -152,7 +181,13 @@ class LeffStrategy(FedAvg):
                 )
 
     def _wait(self, grid: Grid) -> list[int]:
+        deadline = time.monotonic() + self.connect_timeout
         while len(nodes := list(grid.get_node_ids())) < self.min_available_nodes:
+            if time.monotonic() > deadline:
+                raise TimeoutError(
+                    f"min_available_nodes: expected {self.min_available_nodes} nodes within "
+                    f"{self.connect_timeout:g} s, got {len(nodes)}"
+                )
             _log.info("waiting for nodes: %d of %d are connected", len(nodes), self.min_available_nodes)
             time.sleep(0.2)
         return sorted(nodes)
@@ -165,8 +200,25 @@ class LeffStrategy(FedAvg):
         replies = [m for m in grid.send_and_receive(messages, timeout=self.query_timeout) if not m.has_error()]
         if len(replies) < len(nodes):
             _log.warning("%d of %d nodes did not say what they can do", len(nodes) - len(replies), len(nodes))
-        found = [(m.metadata.src_node_id, _report(m.content)) for m in replies]
-        return sorted(found, key=lambda pair: pair[1].client)
+        found: dict[str, tuple[int, Report]] = {}
+        self._remarks = []
+        for message in sorted(replies, key=lambda m: m.metadata.src_node_id):
+            node = message.metadata.src_node_id
+            try:
+                report = _report(message.content)
+            except (KeyError, ValueError, TypeError) as error:
+                self._remarks.append(f"node {node}: what it says cannot be read ({type(error).__name__}: {error})")
+                continue
+            if report.client in found:
+                self._remarks.append(f"node {node}: there is a client {report.client!r} already")
+            else:
+                found[report.client] = (node, report)
+        return [found[name] for name in sorted(found)]
+
+    def _client(self, reply: Message) -> str:
+        """Return the client that a node is in this round."""
+        node = reply.metadata.src_node_id
+        return self._nodes.get(node, f"node {node}")
 
     def _measure(self, grid: Grid, reports: list[tuple[int, Report]]) -> Tensor | None:
         if not (self.server.measures_importance and self.server.config.importance == "clients"):
@@ -190,7 +242,10 @@ class LeffStrategy(FedAvg):
             if not reply.has_error():
                 metrics = reply.content.metric_records[METRICS]
                 scores = torch.tensor(cast(list[float], metrics["importance"]), dtype=torch.float32)
-                measured[_client_of(reply)] = (scores, int(cast(int, metrics[EXAMPLES])))
+                measured[str(reply.content.config_records[CONFIG]["client"])] = (
+                    scores,
+                    int(cast(int, metrics[EXAMPLES])),
+                )
         return mean_importance(measured)
 
     def _message(self, order: Order, node: int, config: ConfigRecord) -> Message:
@@ -215,6 +270,7 @@ def leff_client_app(
     evaluate: Callable[[nn.Module, Context], Mapping[str, float]] | None = None,
     *,
     threads: int | None = None,
+    device: str = "auto",
     mods: list[Any] | None = None,
 ) -> ClientApp:
     """Return Flower's app of a client: says what it can do, trains the block that it is sent, answers.
@@ -226,6 +282,7 @@ def leff_client_app(
         make_client: From the node's context (``context.node_config`` has what ``--node-config`` said) to the client.
         evaluate: From the whole model and the context to numbers, if clients are to evaluate it.
         threads: That torch may use; ``None``: all.
+        device: That the client trains on: ``"cpu"``, ``"cuda"``, or ``"auto"``, an accelerator where there is one.
         mods: Flower's modifiers of messages.
 
     Raises:
@@ -248,7 +305,9 @@ def leff_client_app(
     def query(message: Message, context: Context) -> Message:
         client = make_client(context)
         report = client.report(int(cast(int, message.content.config_records[CONFIG]["round"])))
-        metrics = {EXAMPLES: report.examples, "capacity": report.capacity or 0, "memory": float(report.memory or 0)}
+        capacity = UNSAID if report.capacity is None else report.capacity
+        memory = float(UNSAID if report.memory is None else report.memory)
+        metrics = {EXAMPLES: report.examples, "capacity": capacity, "memory": memory}
         content = RecordDict({METRICS: MetricRecord(metrics), CONFIG: ConfigRecord({"client": report.client})})  # type: ignore[arg-type]
         return Message(content, reply_to=message)
 
@@ -273,7 +332,9 @@ def leff_client_app(
             return Message(empty, reply_to=message)
         config = LeffConfig.from_json(str(settings["leff"]))
         model = Shape.from_json(str(settings["shape"])).build(state, recompute=config.gradient_checkpointing)
-        update = client.train(model, int(cast(int, settings["round"])), config)
+        model.model.to(device_of(device))
+        round_, secret = int(cast(int, settings["round"])), secrets.randbits(63)  # noise that the server cannot redraw
+        update = client.train(model, round_, config, secret=secret)
         arrays, halves = to_record(update.state)
         metrics = MetricRecord({EXAMPLES: update.examples, **update.metrics})
         content = RecordDict({ARRAYS: arrays, METRICS: metrics, CONFIG: ConfigRecord({**told, "bfloat16": halves})})
@@ -319,7 +380,11 @@ def leff_server_app(
     @app.main()
     def main(grid: Grid, context: Context) -> None:
         strategy = LeffStrategy(make_server(context), **options)
-        strategy.start(grid, num_rounds=rounds, timeout=timeout)
+        if strategy.out is not None and (last := last_checkpoint(strategy.out)) is not None:
+            strategy.server.load(last)  # an interrupted run goes on
+            strategy.server.forget_embeddings()  # what nodes keep, they keep for a run
+        if left := max(0, rounds - strategy.server.round):
+            strategy.start(grid, num_rounds=left, timeout=timeout)
         if finished is not None:
             finished(strategy)
 
@@ -338,7 +403,7 @@ def to_record(state: Mapping[str, Tensor]) -> tuple[ArrayRecord, list[str]]:
 
 def from_record(arrays: ArrayRecord, halves: Iterable[str] = ()) -> dict[str, Tensor]:
     """Return what :func:`to_record` was given."""
-    state = {name: torch.from_numpy(array.numpy().copy()) for name, array in arrays.items()}
+    state = {name: torch.from_numpy(array.numpy()) for name, array in arrays.items()}
     return state | {name: state[name].view(torch.bfloat16) for name in halves}
 
 
@@ -377,8 +442,13 @@ def _update(content: RecordDict) -> Update:
 
 def _report(content: RecordDict) -> Report:
     metrics, told = content.metric_records[METRICS], content.config_records[CONFIG]
-    capacity, memory = int(cast(int, metrics["capacity"])), float(cast(float, metrics["memory"]))
-    return Report(str(told["client"]), int(cast(int, metrics[EXAMPLES])), capacity or None, memory or None)
+    capacity, memory = (cast(int, metrics[name]) for name in ("capacity", "memory"))
+    return Report(
+        str(told["client"]),
+        int(cast(int, metrics[EXAMPLES])),
+        None if capacity == UNSAID else capacity,  # what is no whole number is refused when the round is planned
+        None if memory == UNSAID else memory,
+    )
 
 
 def _whole(content: RecordDict) -> tuple[nn.Module, LeffConfig, int]:
@@ -386,10 +456,6 @@ def _whole(content: RecordDict) -> tuple[nn.Module, LeffConfig, int]:
     state = from_record(_one(content.array_records), cast(list[str], settings["bfloat16"]))
     model = Shape.from_json(str(settings["shape"])).build(state).model
     return model, LeffConfig.from_json(str(settings["leff"])), int(cast(int, settings["round"]))
-
-
-def _client_of(reply: Message) -> str:
-    return str(reply.content.config_records[CONFIG]["client"])
 
 
 def _one(records: Any) -> Any:

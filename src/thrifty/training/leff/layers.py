@@ -246,6 +246,10 @@ def set_modes(view: LayerView, trained: Collection[int]) -> None:
     for index, layer in enumerate(view.layers):
         if index not in trained:
             layer.eval()
+    inside = {id(module) for layer in view.layers for module in layer.modules()}
+    for module in view.model.modules():  # statistics outside the layers are nobody's to average
+        if isinstance(module, nn.modules.batchnorm._NormBase) and id(module) not in inside:
+            module.eval()
 
 
 def on_device(batch: Mapping[str, Any], device: torch.device) -> dict[str, Any]:

@@ -128,7 +128,13 @@ def make_optimizer(parameters: Sequence[Tensor], config: LeffConfig) -> torch.op
 
 
 def privatise(
-    before: Mapping[str, Tensor], after: Mapping[str, Tensor], config: LeffConfig, *, round_: int, client: str
+    before: Mapping[str, Tensor],
+    after: Mapping[str, Tensor],
+    config: LeffConfig,
+    *,
+    round_: int,
+    client: str,
+    secret: int | None = None,
 ) -> dict[str, Tensor]:
     """Clip what a client changed to a norm, and add Gaussian noise.
 
@@ -138,15 +144,23 @@ def privatise(
         config: ``clip_norm`` and ``noise_multiplier``.
         round_: This one.
         client: Its name.
+        secret: What the noise is drawn from; ``None``: the federation's seed, which everybody knows, and which is
+            therefore for simulations alone.
+
+    Returns:
+        The tensors that may be sent; buffers (of batch norm) are left as they are.
     """
     if config.clip_norm is None:
         return dict(after)
     generator = torch_stream(config.seed, "noise", round_, client)
-    change = {name: tensor.float() - before[name].float() for name, tensor in after.items()}
+    if secret is not None:
+        generator.manual_seed(secret)
+    kept = {name: tensor for name, tensor in after.items() if name not in before}
+    change = {name: tensor.float() - before[name].float() for name, tensor in after.items() if name in before}
     norm = math.sqrt(sum(float(c.square().sum()) for c in change.values()))
     scale = min(1.0, config.clip_norm / norm) if norm else 1.0
     spread = config.noise_multiplier * config.clip_norm
-    return {
+    return kept | {
         name: (
             before[name].float()
             + scale * c

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 import torch
@@ -28,6 +29,8 @@ from thrifty.training.leff.streams import stream
 #: Ways to federate that the command knows.
 METHODS = (
     "leff",
+    "local",
+    "centralised",
     "fedavg",
     "fedprox",
     "fedbitfit",
@@ -212,10 +215,15 @@ def run_rival(method: str, recipe: Recipe, model_folder: Path, data: Path, confi
     from thrifty.training.leff import rivals
 
     one_of("method", method, METHODS)
+    shared = {"participation": 1.0, "clip_norm": None, "server_optimizer": "none"}
+    if set_ := [name for name, plain in shared.items() if getattr(config, name) != plain]:
+        raise ValueError(f"{set_[0]}: expected its default with a rival, which has no such setting, got another")
     made = prepare(recipe, model_folder, data, config)
     kinds: dict[str, Callable[[], rivals.Method]] = {
         "leff": lambda: rivals.Leff(made.model, config, made.proxy),
         "fedavg": lambda: rivals.Averaging(made.model, config),
+        "local": lambda: rivals.LocalOnly(made.model, config),
+        "centralised": lambda: rivals.Centralised(made.model, config),
         "fedprox": lambda: rivals.Averaging(made.model, config.with_overrides(proximal=config.proximal or 0.01)),
         "fedbitfit": lambda: rivals.Averaging(made.model, config, "biases"),
         "head": lambda: rivals.Averaging(made.model, config, "head"),
@@ -226,7 +234,12 @@ def run_rival(method: str, recipe: Recipe, model_folder: Path, data: Path, confi
         "flora": lambda: rivals.FLoRA(made.model, config),
         "fedra": lambda: rivals.FedRA(made.model, config),
     }
-    trace = rivals.federate(kinds[method](), made.clients, recipe.rounds, evaluation(made), every=recipe.rounds)
+    clients = made.clients
+    if method == "centralised":
+        pieces = [cast(dict[str, Tensor], client.data) for client in clients]
+        columns = {name: torch.cat([piece[name] for piece in pieces]) for name in pieces[0]}
+        clients = [LeffClient("all", columns, capacity=1)]
+    trace = rivals.federate(kinds[method](), clients, recipe.rounds, evaluation(made), every=recipe.rounds)
     return {"method": method, "rounds": recipe.rounds, **trace.scores[-1], "down": sum(trace.down), "up": sum(trace.up)}
 
 
@@ -259,7 +272,11 @@ def _read(recipe: Recipe, data: Path) -> tuple[list[str], list[int] | None, list
     for name in {"text", "label", recipe.by}:
         if name not in table:
             raise ValueError(f"data: expected the column {name!r}, got {', '.join(table)}")
-    named = [f"{value:g}" if isinstance(value, float) else str(value) for value in table["label"]]
+    for name in ("text", "label"):
+        lacking = sum(value is None or (isinstance(value, float) and math.isnan(value)) for value in table[name])
+        if lacking:
+            raise ValueError(f"data: expected a {name} in every row, got {lacking} rows without")
+    named = [f"{value:.15g}" if isinstance(value, float) else str(value) for value in table["label"]]
     classes = tuple(sorted(set(named)))
     if len(classes) < 2:
         raise ValueError(f"data: expected at least two labels, got {len(classes)}")

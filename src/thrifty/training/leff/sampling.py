@@ -149,7 +149,7 @@ def warn_if_uniform(probabilities: Float[Tensor, " start"]) -> bool:
     uniform = len(probabilities) > 1 and high < 1.05 * low
     if uniform:
         _log.warning(
-            "importance sampling is uniform to %.1f %%: choose importance_normalization='mean' or a lower temperature",
+            "importance sampling is uniform to %.1f %%: lower the temperature, or normalise importances",
             100 * (high / low - 1),
         )
     return uniform

@@ -115,12 +115,13 @@ class LeffServer:
         rng = stream(self.config.seed, "participants", self.round + 1)
         return sorted(names[i] for i in rng.choice(len(names), count, replace=False)) if names else []
 
-    def plan(self, reports: Sequence[Report], importance: Tensor | None = None) -> list[Order]:
+    def plan(self, reports: Sequence[Report], importance: Tensor | None = None, *, strict: bool = True) -> list[Order]:
         """Begin a round: measure importance, draw blocks, and distil what their contexts need.
 
         Args:
             reports: Of those who take part, with the capacities that they have now.
             importance: Of every layer, where clients measured it.
+            strict: A capacity that the model has not is an error; else that client is left out of the round, and noted.
 
         Returns:
             One order a client that has data, in the order of their names.
@@ -138,9 +139,15 @@ class LeffServer:
         scores = self._importance(importance)
         record.seconds["importance"] = time.perf_counter() - began
         record.importance = scores.tolist() if self.measures_importance else []
-        orders = [
-            self._order(report, scores, record) for report in sorted(reports, key=lambda r: r.client) if report.examples
-        ]
+        orders = []
+        for report in sorted(reports, key=lambda r: r.client):
+            try:
+                orders += [self._order(report, scores, record)] if report.examples else []
+            except ValueError as error:
+                if strict:
+                    raise ValueError(f"{error} (client {report.client!r})") from None
+                _log.warning("client %s is left out: %s", report.client, error)
+                record.refused.append(f"{report.client}: {error}")
         began = time.perf_counter()
         segments = {segment for order in orders for segment in order.layout.segments}
         record.distill_steps = self.stand_ins.refresh(self.view, segments, self.proxy, record.round)
@@ -166,9 +173,14 @@ class LeffServer:
         """Return what is noted of a client in the round under way."""
         return self._current.clients[client]
 
-    def forget_embeddings(self, client: str) -> None:
-        """Send a client its embeddings again: it lost them."""
-        self._has_embeddings.discard(client)
+    def note(self, remark: str) -> None:
+        """Note something that was refused in the round under way."""
+        _log.warning("refused: %s", remark)
+        self._current.refused.append(remark)
+
+    def forget_embeddings(self, client: str | None = None) -> None:
+        """Send a client its embeddings again, because it lost them; ``None``: everybody."""
+        self._has_embeddings -= {client} if client is not None else set(self._has_embeddings)
 
     def receive(self, update: Update) -> str | None:
         """Take a reply; return why it is refused, or ``None``.
@@ -200,10 +212,15 @@ class LeffServer:
             evaluation: Numbers of the global model for the ledger; may be added to the record later.
         """
         record = self._current
-        means = self._mean.result()
         current = self._targets()
-        for name, tensor in self.optimizer.step({name: current[name] for name in means}, means).items():
-            current[name].copy_(tensor)
+        means = {name: mean.to(current[name].device) for name, mean in self._mean.result().items()}
+        for name in [name for name, mean in means.items() if not bool(torch.isfinite(mean).all())]:
+            record.refused.append(f"{name}: its mean is not finite")  # sums of finite numbers may overflow
+            del means[name]
+        weights = {name: mean for name, mean in means.items() if isinstance(current[name], nn.Parameter)}
+        stepped = self.optimizer.step({name: current[name] for name in weights}, weights)
+        for name, mean in means.items():  # statistics of batch norm are averaged, whatever the optimiser
+            current[name].copy_(stepped.get(name, mean))
         record.failed = not record.averaged
         record.evaluation = dict(evaluation or {})
         self.history.rounds.append(record)
@@ -331,6 +348,8 @@ class LeffServer:
             what = f"lacks {lacking[0]}" if lacking else f"has {unknown[0]}, which it was not given to train"
             return f"it {what}"
         for name, tensor in update.state.items():
+            if not tensor.is_floating_point():
+                return f"{name} is {tensor.dtype}, not floating-point"
             if tensor.shape != wanted[name].shape:
                 return f"{name} has the shape {tuple(tensor.shape)}, not {tuple(wanted[name].shape)}"
             if not bool(torch.isfinite(tensor).all()):

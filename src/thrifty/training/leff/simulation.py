@@ -16,7 +16,7 @@ from thrifty.training.leff.capacity import compute_share
 from thrifty.training.leff.client import LeffClient, measured_by_clients
 from thrifty.training.leff.config import LeffConfig
 from thrifty.training.leff.importance import Batch, LossFn
-from thrifty.training.leff.rounds import History, RoundRecord, Update
+from thrifty.training.leff.rounds import History, RoundRecord, Update, finite
 from thrifty.training.leff.server import LeffServer
 
 #: What becomes of a reply, by round and client: ``None``: it comes; ``"lost"``: never; ``"late"``: in the next round.
@@ -90,9 +90,9 @@ def simulate(
         record = _one_round(server, by_name, faults, late)
         if evaluate is not None:
             model.eval()
-            record.evaluation = {name: float(value) for name, value in evaluate(model).items()}
+            record.evaluation = finite(evaluate(model))
         if folder is not None:
-            _checkpoint(server, folder, late)
+            keep_checkpoint(server, folder, late)
         if progress is not None:
             progress(record)
     model.eval()
@@ -104,7 +104,7 @@ def _one_round(
 ) -> RoundRecord:
     round_ = server.round + 1
     reports = [clients[name].report(round_) for name in server.participants(list(clients))]
-    orders = server.plan(reports, measured_by_clients(clients, reports, server.model, round_, server.config))
+    orders = server.plan(reports, measured_by_clients(clients, reports, server.view, round_, server.config))
     for update in late:  # of the round before: refused, and noted
         server.receive(update)
     late.clear()
@@ -132,7 +132,8 @@ def last_checkpoint(folder: Path) -> Path | None:
     return max(whole_ones, default=None)
 
 
-def _checkpoint(server: LeffServer, folder: Path, late: Sequence[Update]) -> None:
+def keep_checkpoint(server: LeffServer, folder: Path, late: Sequence[Update] = ()) -> None:
+    """Write the round's checkpoint, and remove all but the last two."""
     path = folder / f"round-{server.round:05d}"
     shutil.rmtree(path, ignore_errors=True)  # one that was cut off
     waiting = [[update.client, update.round] for update in late]  # they will be refused, whatever they hold

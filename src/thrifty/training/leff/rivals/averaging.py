@@ -6,8 +6,8 @@ frozen everywhere, and "FedAvg" trains all layers and what is behind them.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from typing import Literal
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -109,13 +109,21 @@ def names_of(view: LayerView, what: What) -> set[str]:
 
 
 def train_copy(
-    view: LayerView, names: Collection[str], client: LeffClient, config: LeffConfig, round_: int
+    view: LayerView,
+    names: Collection[str],
+    client: LeffClient,
+    config: LeffConfig,
+    round_: int,
+    masks: Mapping[str, Tensor] | None = None,
 ) -> tuple[nn.Module, dict[str, Tensor], dict[str, float]]:
     """Train some tensors of a copy that shares the others; return it, them, and the client's metrics."""
     named = dict(view.model.named_parameters())
     model = shared_copy(view, list(view.layers), range(view.num_layers), own={id(named[name]) for name in names})
     mine = dict(model.named_parameters())
     trained: dict[str, Tensor] = {name: mine[name] for name in sorted(names)}
+    for name, mask in (masks or {}).items():  # sparse: only where the mask is does the loss reach
+        hooked: Any = trained[name]
+        hooked.register_hook(mask.mul)
     copy = LayerView(model, view.path)
     touched = {i for i in range(copy.num_layers) if any(n.startswith(f"{view.path}.{i}.") for n in names)}
     set_modes(copy, touched)

@@ -105,7 +105,7 @@ class Leff:
         """Plan a round."""
         reports: list[Report] = [client.report(round_) for client in clients]
         by_name = {client.name: client for client in clients}
-        measured = measured_by_clients(by_name, reports, self.server.model, round_, self.server.config)
+        measured = measured_by_clients(by_name, reports, self.server.view, round_, self.server.config)
         self._orders = {order.client: order for order in self.server.plan(reports, measured)}
 
     def local(self, client: LeffClient, round_: int) -> Sent:

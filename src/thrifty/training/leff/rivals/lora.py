@@ -224,7 +224,8 @@ class SLoRA(FedLoRA):
         if round_ > self.sparse_rounds:
             return super().local(client, round_)
         names = {f"{n}.weight" for n in self._origin} | set(self.view.extras())
-        model, trained, metrics = train_copy(self.view, names, client, self.config, round_)
+        masks = {f"{name}.weight": mask for name, mask in self._mask.items()}
+        model, trained, metrics = train_copy(self.view, names, client, self.config, round_, masks)
         before = dict(self.view.model.named_parameters())
         state = {}
         for name, tensor in trained.items():
