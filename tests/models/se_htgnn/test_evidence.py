@@ -73,7 +73,7 @@ def test_what_costs_are_measured_holds_in_kind(new_york):
 @pytest.mark.skipif(not os.environ.get("THRIFTY_DATA"), reason="THRIFTY_DATA is not set")
 def test_the_extra_sets_are_read():
     regions = covid.graph()
-    assert (len(regions), regions.num_nodes, len(regions.edges)) == (61, {"region": 129}, 4)
+    assert (len(regions), regions.num_nodes, len(regions.edges)) == (61, {"region": 129}, 5)
     assert float(regions.y["region"].max()) == 182
     shop = links.graph()
     assert shop.num_nodes == {"user": 1476, "item": 34505}
@@ -84,6 +84,7 @@ def test_the_extra_sets_are_read():
 
 def test_without_the_extra_folder_its_sets_cannot_be_had(monkeypatch):
     monkeypatch.delenv("THRIFTY_DATA", raising=False)
+    covid.graph.cache_clear()
     for show in (covid.graph, links.graph):
         with pytest.raises(UnavailableError, match="THRIFTY_DATA"):
             show()

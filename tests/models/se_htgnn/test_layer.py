@@ -268,6 +268,24 @@ def test_attention_of_two_relations_stays_within_its_bounds():
             assert 1 / (1 + np.exp(2)) <= float(alpha.min()) <= float(alpha.max()) <= 1 / (1 + np.exp(-2))
 
 
+def test_a_state_is_at_most_one(path):
+    """A gate that is open, and an input that says all: the state is the tanh's largest value."""
+    drive = torch.tensor([0.0, -60.0, 60.0], dtype=torch.float64).view(1, 1, 3, 1).expand(1, 2, 3, 4)
+    nothing = torch.zeros(1, 3, dtype=torch.float64)
+    share = torch.full((2, 4), 0.25, dtype=torch.float64)
+    found = operations.carry(drive, torch.tensor([[0, 1]]), nothing[..., None], nothing, nothing[:, :1], share)
+    assert torch.allclose(found, torch.ones_like(found))
+
+
+def test_running_means_are_those_of_an_epoch():
+    conv = SEHTGNNConv(METADATA, 2)
+    for epoch in (0.0, 10.0):
+        conv.train()
+        for value in (1.0, 2.0, 6.0):
+            conv._estimated(torch.full((4, 3, 2, 1), epoch + value), 0)
+        assert torch.allclose(conv.running_0, torch.full((3, 2, 1), epoch + 3))
+
+
 def test_zero_weights_and_equal_priors_give_a_plain_mean():
     data = graph()
     net = model(data, num_layers=1, window=1, prior="uniform")
