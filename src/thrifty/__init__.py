@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         events_to_voxel,
         frames_to_events,
     )
+    from thrifty.evaluation.reasoning import efficiency_reward, evaluate, shortest_proof
     from thrifty.inference.speculation import (
         GammaController,
         MoEShape,
@@ -134,9 +135,11 @@ __all__ = [
     "analyze_tokens",
     "attach_layerwise",
     "count_macs",
+    "efficiency_reward",
     "enable_streambp",
     "error_table",
     "estimate_peak_memory",
+    "evaluate",
     "evaluate_recourse",
     "events_to_voxel",
     "extract_lora",
@@ -151,6 +154,7 @@ __all__ = [
     "rds_plus_selection",
     "recommend_schedule",
     "reduce_tokens",
+    "shortest_proof",
     "stream_block",
     "streamed_dpo_loss",
     "streamed_grpo_loss",

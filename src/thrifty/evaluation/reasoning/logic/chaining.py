@@ -69,9 +69,9 @@ def _propagate(program: Program, rules: list[Instance], limit: int) -> Hypergrap
     uses: dict[Key, list[int]] = {}
     missing = []
     for number, rule in enumerate(rules):
-        tail = set(rule.tail)
-        missing.append(len(tail))
-        for key in tail:
+        needs = set(rule.tail)
+        missing.append(len(needs))
+        for key in needs:
             uses.setdefault(key, []).append(number)
     number_of: dict[Key, int] = {}
     nodes: list[Theorem] = []

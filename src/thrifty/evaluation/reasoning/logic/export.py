@@ -102,7 +102,7 @@ def _prolog_word(part: Any) -> str:
         return str(part)
     if part.startswith("?"):
         return str(part[1:].capitalize())
-    return "'" + part.replace("\\", "\\\\").replace("'", "\\'") + "'"
+    return "'" + str(part).replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
 def _clingo_word(part: Any) -> str:
@@ -110,4 +110,4 @@ def _clingo_word(part: Any) -> str:
         return str(part)
     if part.startswith("?"):
         return str(part[1:].capitalize())
-    return '"' + part.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    return '"' + str(part).replace("\\", "\\\\").replace('"', '\\"') + '"'

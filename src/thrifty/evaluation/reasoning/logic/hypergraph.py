@@ -6,7 +6,7 @@ A proof is a sub-hypergraph; its length is its number of distinct edges, which i
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -39,7 +39,6 @@ class Hypergraph:
     axioms: tuple[int, ...]
     edges: tuple[Edge, ...]
     goal: int | None = None
-    _cache: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
     @classmethod
     def from_edges(
@@ -48,7 +47,11 @@ class Hypergraph:
         axioms: Iterable[Hashable],
         goal: Hashable = None,
     ) -> Hypergraph:
-        """Make one of pairs (premises, conclusion) of any names; duplicates and edges into axioms are dropped."""
+        """Make one of pairs (premises, conclusion) of any names; duplicates and edges into axioms are dropped.
+
+        Raises:
+            ValueError: The goal stands in no edge and is no axiom.
+        """
         number: dict[Hashable, int] = {}
         given = tuple(number.setdefault(name, len(number)) for name in axioms)
         found: dict[tuple[frozenset[int], int], Edge] = {}

@@ -223,9 +223,11 @@ def _made(name: str, args: list[Any], amount: Any) -> Theorem:
         a, b, c, d = (_place(part) for part in args)
         return compeq(a, b, c, d)  # type: ignore[arg-type]
     a, b = (_place(part, entity) for part in args)
-    if name != "transfer" and (a is None or b is None):
+    if name == "transfer":
+        return transfer(a, b, amount)
+    if a is None or b is None:
         raise ValueError(f"text: {name}: expected two containers, got nobody")
-    return {"comp": comp, "times": times, "transfer": transfer}[name](a, b, amount)  # type: ignore[operator,no-any-return]
+    return comp(a, b, amount) if name == "comp" else times(a, b, amount)
 
 
 def _flat(args: list[Any]) -> list[Any]:

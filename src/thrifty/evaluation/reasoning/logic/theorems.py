@@ -105,7 +105,7 @@ def _word(part: Any) -> str:
         return f"({inner})"
     if isinstance(part, int) or (part.isidentifier() and part != "nobody"):
         return str(part)
-    return '"' + part.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    return '"' + str(part).replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
 def _is_container(key: tuple) -> bool:

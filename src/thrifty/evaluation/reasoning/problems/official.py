@@ -53,7 +53,7 @@ def _problem(name: str, told: list[tuple[str, str]], question: str, words: Lexic
 def read_official(
     path: str | os.PathLike[str], *, query: str = "question", lexicon: Lexicon | None = None
 ) -> Iterator[Problem]:
-    """Read the JSON of the paper's code: ``base``, then connection, amount, and overlap or ``control``.
+    """Yield problems from the JSON of the paper's code: ``base``, then connection, amount, and overlap or ``control``.
 
     Args:
         path: One JSON object a file or a line, or a list of them.

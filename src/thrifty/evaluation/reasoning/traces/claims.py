@@ -17,7 +17,8 @@ from thrifty.evaluation.reasoning.problems.templates import straight
 
 _NUM = r"\(?-?\d+(?:\.\d+)?\)?"
 _UNIT = r"(?:\s+[a-z][a-z'-]*){0,3}?"
-_CHAIN = re.compile(rf"{_NUM}{_UNIT}(?:\s*[-+*/=]\s*{_NUM}{_UNIT})+(?!\d)")
+_TERMS = rf"(?:{_UNIT}\s*[-+*/]\s*{_NUM})"
+_CHAIN = re.compile(rf"{_NUM}{_TERMS}+(?:{_UNIT}\s*=\s*{_NUM}{_TERMS}*)+(?!\d)")
 _SPLIT = re.compile(r"([-+*/])(?=\s*\(?-?\d)")
 _VALUE = re.compile(r"-?\d+(?:\.\d+)?")
 #: What is somebody's own, and no person.

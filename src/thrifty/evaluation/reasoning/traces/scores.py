@@ -97,8 +97,9 @@ class Scores:
     @classmethod
     def from_json(cls, found: Mapping[str, Any]) -> Scores:
         """Read what :meth:`to_json` gave."""
-        kept = {f.name: found[f.name] for f in fields(cls)}
-        return cls(**{n: math.nan if v is None and n != "answer" else v for n, v in kept.items()})
+        kept: dict[str, Any] = {f.name: found[f.name] for f in fields(cls)}
+        known: dict[str, Any] = {n: math.nan if v is None and n != "answer" else v for n, v in kept.items()}
+        return cls(**known)
 
 
 def count_tokens(text: str) -> int:
