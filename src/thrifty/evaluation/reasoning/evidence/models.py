@@ -29,7 +29,7 @@ def _problems(n: int, seed: int) -> list[Problem]:
     return [problem for problem in made if len(problem.sentences) <= 6]
 
 
-def train(arm: str, seed: int, *, steps: int = STEPS, examples: int = 4000, tests: int = 100) -> dict[str, Any]:
+def train(arm: str, seed: int, *, steps: int = STEPS, examples: int = 600, tests: int = 100) -> dict[str, Any]:
     """Train a Llama of about two million parameters on one kind of proof, and score what it writes."""
     import torch
     import transformers
@@ -46,7 +46,7 @@ def train(arm: str, seed: int, *, steps: int = STEPS, examples: int = 4000, test
             vocab_size=len(known), hidden_size=WIDTH, intermediate_size=3 * WIDTH, num_hidden_layers=4,
             num_attention_heads=6, max_position_embeddings=512, pad_token_id=0, eos_token_id=1, bos_token_id=None,
         )  # fmt: skip
-        model = transformers.LlamaForCausalLM(config)
+        model: Any = transformers.LlamaForCausalLM(config)
         optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.01)
         schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 1e-3, total_steps=steps)
         for _ in range(steps):
@@ -84,7 +84,7 @@ def show_trained(ctx: Context, evidence: Evidence) -> None:
     """Train both arms, with every seed, and compare."""
     if ctx.late(evidence, "trained-lm", needs=300.0):
         return
-    found = ctx.runs(evidence, ARMS, ctx.seeds(quick=1, full=2), train, workload="trained here")
+    found = ctx.runs(evidence, ARMS, ctx.seeds(quick=1, full=1), train, workload="trained here")
     if len(found) < len(ARMS):
         return
     for arm, runs in found.items():

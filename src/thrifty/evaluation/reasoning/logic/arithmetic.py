@@ -106,7 +106,8 @@ def _of(statement: Theorem) -> Iterator[Instance]:
         a, b, c, d = key[1:]
         yield from _compared(c, d)
         difference = ("comp", *sorted((c, d)))
-        up, down = (_first, _second) if c < d else (_second, _first)
+        up: Callable[..., int | None] = _first if c < d else _second
+        down: Callable[..., int | None] = _second if c < d else _first
         yield Instance((_holds(b), difference, key), _holds(a), up, "compeq")
         yield Instance((_holds(a), difference, key), _holds(b), down, "compeq")
     elif statement.predicate == "total":
@@ -120,8 +121,9 @@ def _from_comparison(key: Key) -> Iterator[Instance]:
 
 
 def _compared(a: Container, b: Container) -> Iterator[Instance]:
-    key = ("comp", *sorted((a, b)))
-    yield Instance((_holds(key[1]), _holds(key[2])), key, minus, "difference")
+    low, high = (a, b) if a < b else (b, a)
+    key = ("comp", low, high)
+    yield Instance((_holds(low), _holds(high)), key, minus, "difference")
     yield from _from_comparison(key)
 
 
