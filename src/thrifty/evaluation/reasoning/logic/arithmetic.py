@@ -96,7 +96,8 @@ def _of(statement: Theorem) -> Iterator[Instance]:
         yield Instance((_holds(b), key), _holds(a), product, "times")
         yield Instance((_holds(a), key), _holds(b), quotient, "times")
     elif statement.predicate == "transfer":
-        for place, compute in zip(key[1:], (plus, minus), strict=True):
+        changes: tuple[Callable[..., int | None], ...] = (plus, minus)
+        for place, compute in zip(key[1:], changes, strict=True):
             if place is not None:
                 after = (place[0], place[1], place[2] + 1)
                 yield Instance((_holds(place), key), _holds(after), compute, "transfer")
