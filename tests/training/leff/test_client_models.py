@@ -154,6 +154,7 @@ def test_what_is_frozen_is_shared_and_in_evaluation_mode():
     inside = client.view.layers
     assert [layer.training for layer in inside] == [False, False, True, False, False, False]
     assert not client.model.bert.embeddings.training
+    assert {id(p) for p in client.model.parameters() if p.requires_grad} == {id(t) for t in client.trained().values()}
     theirs = {t.data_ptr() for t in model.state_dict().values()}
     shared = sum(p.data_ptr() in theirs for p in client.model.parameters() if not p.requires_grad)
     assert shared == sum(not p.requires_grad for p in client.model.parameters())

@@ -166,6 +166,7 @@ def test_depth_of_stand_ins():
     assert depths(0.2, "separate") == [2 if k in (1, 5, 6, 10) else 3 for k in range(1, 11)]
     assert depths(0.8, "separate")[0] == depths(0.8, "joint")[0] == 8
     assert depths(0.2, "joint", 1, 16) == [3] * 16, "0.2 times 15 is 3"
+    assert depths(0.55, "joint", 1, 21) == [11] * 21, "0.55 times 20 is 11, though not in floating point"
     assert depths(1.0, "separate") == [9] * 10
 
 
