@@ -95,7 +95,7 @@ def test_a_shared_lemma_counts_once_in_steps_and_each_time_in_a_tree():
 
 def test_every_cell_has_the_answer_that_clingo_derives():
     clingo = pytest.importorskip("clingo")
-    for bundle in bundles(2, 11):
+    for bundle in bundles(3, 12):
         for problem in bundle.problems.values():
             control = clingo.Control(["--warn=none"])
             control.add("base", [], problem.program.to_datalog())

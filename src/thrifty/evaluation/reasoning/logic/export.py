@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from thrifty.evaluation.reasoning.logic.program import Program
 
 _PROLOG = """\
+:- encoding(utf8).
 :- table cont/4.
 :- table comp/7.
 :- discontiguous cont/4, comp/7, times/7, transfer/7, rate/7, compeq/12, named/6.
@@ -27,6 +28,7 @@ cont(A,F,S,Y) :- rate(A,E,T,A,F,S,Q), cont(A,E,T,X), Y is X * Q.
 cont(A,E,T,Y) :- compeq(A,E,T,B,F,S,C,G,U,D,H,V), comp(C,G,U,D,H,V,Q), cont(B,F,S,X), Y is X + Q.
 cont(B,F,S,X) :- compeq(A,E,T,B,F,S,C,G,U,D,H,V), comp(C,G,U,D,H,V,Q), cont(A,E,T,Y), X is Y - Q.
 comp(C,G,U,D,H,V,Q) :- named(C,G,U,D,H,V), cont(C,G,U,X), cont(D,H,V,Y), Q is X - Y.
+comp(D,H,V,C,G,U,P) :- comp(C,G,U,D,H,V,Q), P is -Q.
 named(C,G,U,D,H,V) :- compeq(_,_,_,_,_,_,C,G,U,D,H,V).
 """
 _CLINGO = """\
@@ -40,6 +42,7 @@ cont(A,F,S,X*Q) :- rate(A,E,T,A,F,S,Q), cont(A,E,T,X).
 cont(A,E,T,X+Q) :- compeq(A,E,T,B,F,S,C,G,U,D,H,V), comp(C,G,U,D,H,V,Q), cont(B,F,S,X).
 cont(B,F,S,Y-Q) :- compeq(A,E,T,B,F,S,C,G,U,D,H,V), comp(C,G,U,D,H,V,Q), cont(A,E,T,Y).
 comp(C,G,U,D,H,V,X-Y) :- named(C,G,U,D,H,V), cont(C,G,U,X), cont(D,H,V,Y).
+comp(D,H,V,C,G,U,-Q) :- comp(C,G,U,D,H,V,Q).
 named(C,G,U,D,H,V) :- compeq(A,E,T,B,F,S,C,G,U,D,H,V).
 """
 
