@@ -13,7 +13,16 @@ from thrifty.solvers.games.actions import (
 from thrifty.solvers.games.certificate import cce_gap, cce_gaps
 from thrifty.solvers.games.congestion import NetworkCongestion, SpanningTreeCongestion
 from thrifty.solvers.games.contests import ColonelBlotto
+from thrifty.solvers.games.conversion import (
+    from_gambit,
+    from_nashpy,
+    from_pyspiel,
+    to_gambit,
+    to_nashpy,
+    to_pyspiel,
+)
 from thrifty.solvers.games.learners import KernelizedExp3IX, KernelizedGeometricHedge, KernelizedOMWU
+from thrifty.solvers.games.normal_form import NormalFormGame
 
 __all__ = [
     "ActionSet",
@@ -27,9 +36,16 @@ __all__ = [
     "Law",
     "MSet",
     "NetworkCongestion",
+    "NormalFormGame",
     "SpanningTreeCongestion",
     "SpanningTreeSet",
     "cce_gap",
     "cce_gaps",
+    "from_gambit",
+    "from_nashpy",
+    "from_pyspiel",
     "oriented_to",
+    "to_gambit",
+    "to_nashpy",
+    "to_pyspiel",
 ]
