@@ -11,8 +11,8 @@ from scipy.stats import spearmanr
 from thrifty.bench.claims import Measurement
 from thrifty.bench.context import Context
 from thrifty.bench.evidence import Evidence
-from thrifty.evaluation.reasoning.logic.orders import best_first_order, breadth_first_order, random_order
-from thrifty.evaluation.reasoning.problems.generator import Bundle
+from thrifty.evaluation.reasoning.logic.orders import best_first_order, random_order
+from thrifty.evaluation.reasoning.problems.making import Bundle
 from thrifty.evaluation.reasoning.problems.problem import AMOUNTS, OVERLAPS, Cell, Problem
 from thrifty.evaluation.reasoning.traces.scores import score
 
@@ -45,7 +45,7 @@ def _noise(ctx: Context, evidence: Evidence, made: list[Bundle]) -> None:
     for bundle in made:
         for overlap in OVERLAPS:
             problem = bundle.problems[Cell("disconnected", "more_complex", overlap)]
-            orders = [problem.eager, breadth_first_order(problem.graph), random_order(problem.graph, ctx.seed)]
+            orders = [problem.eager, problem.breadth_first, random_order(problem.graph, ctx.seed)]
             for order in [*orders, best_first_order(problem.graph), problem.shortest.edges]:
                 plain = problem.trace(order)
                 noisy = verbose(problem, plain, rng)

@@ -9,8 +9,8 @@ Source: arXiv 2510.25626, section on inference rules; MathGAP (arXiv 2410.13502)
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from itertools import combinations
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain, combinations
 from typing import NamedTuple
 
 from thrifty.evaluation.reasoning.logic.theorems import Container, Key, Theorem
@@ -59,51 +59,41 @@ def _holds(place: Container) -> Key:
     return ("cont", *place)
 
 
-def instances(statements: Iterable[Theorem], goal: Theorem | None, *, pairwise: str = "named") -> list[Instance]:
-    """Return every rule instance that the statements and the goal allow, in text order, without duplicates.
+def instances(statements: Sequence[Theorem], goal: Theorem | None, *, pairwise: str = "named") -> Iterator[Instance]:
+    """Yield every rule instance that the statements and the goal allow, in text order; some may come twice.
 
     Args:
         statements: The axioms.
         goal: What is asked, which names groups and pairs; or ``None``.
         pairwise: ``"named"`` or ``"all"``: every pair of containers of one entity is compared.
     """
-    found: dict[tuple[frozenset[Key], Key, str], Instance] = {}
-    statements = list(statements)
-
-    def keep(several: Iterable[Instance]) -> None:
-        for instance in several:
-            found.setdefault((frozenset(instance.tail), instance.head, instance.rule), instance)
-
-    for statement in statements:
-        keep(_of(statement))
-    if goal is not None:
-        keep(_asked(goal))
+    found = [*chain.from_iterable(map(_of, statements)), *(() if goal is None else _asked(goal))]
+    yield from found
     if pairwise == "all":
-        places = {key[1:] for instance in found.values() for key in (*instance.tail, instance.head) if key[0] == "cont"}
-        places |= {statement.key[1:] for statement in statements if statement.predicate == "cont"}
+        keys = [*chain.from_iterable((*rule.tail, rule.head) for rule in found), *(axiom.key for axiom in statements)]
+        places = {key[1:] for key in keys if key[0] == "cont"}
         for a, b in combinations(sorted(places), 2):
             if a[1] == b[1]:
-                keep(_compared(a, b))
-    return list(found.values())
+                yield from _compared(a, b)
 
 
 def _of(statement: Theorem) -> Iterator[Instance]:
     key = statement.key
-    if statement.predicate == "comp":
+    if key[0] == "comp":
         yield from _from_comparison(key)
-    elif statement.predicate == "times":
+    elif key[0] == "times":
         a, b = key[1:]
         yield Instance((_holds(b), key), _holds(a), product, "times")
         yield Instance((_holds(a), key), _holds(b), quotient, "times")
-    elif statement.predicate == "transfer":
+    elif key[0] == "transfer":
         changes: tuple[Callable[..., int | None], ...] = (plus, minus)
         for place, compute in zip(key[1:], changes, strict=True):
             if place is not None:
                 after = (place[0], place[1], place[2] + 1)
                 yield Instance((_holds(place), key), _holds(after), compute, "transfer")
-    elif statement.predicate == "rate":
+    elif key[0] == "rate":
         yield Instance((_holds(key[1]), key), _holds(key[2]), product, "rate")
-    elif statement.predicate == "compeq":
+    elif key[0] == "compeq":
         a, b, c, d = key[1:]
         yield from _compared(c, d)
         difference = ("comp", *sorted((c, d)))
@@ -111,8 +101,6 @@ def _of(statement: Theorem) -> Iterator[Instance]:
         down: Callable[..., int | None] = _second if c < d else _first
         yield Instance((_holds(b), difference, key), _holds(a), up, "compeq")
         yield Instance((_holds(a), difference, key), _holds(b), down, "compeq")
-    elif statement.predicate == "total":
-        yield from ()
 
 
 def _from_comparison(key: Key) -> Iterator[Instance]:

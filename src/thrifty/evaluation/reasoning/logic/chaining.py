@@ -7,6 +7,8 @@ it was. Edges into axioms prove nothing and are left out, but their values are c
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from thrifty._common.checks import one_of, whole
@@ -53,66 +55,81 @@ def execute(program: Program, *, pairwise: str = "named", limit: int = LIMIT) ->
     one_of("pairwise", pairwise, PAIRWISE)
     limit = whole("limit", limit)
     fired = ground(program.axioms, program.rules, limit=limit) if program.rules else []
-    graph = _propagate(program, [*instances(program.axioms, program.goal, pairwise=pairwise), *fired], limit)
+    graph = _propagate(program, chain(instances(program.axioms, program.goal, pairwise=pairwise), fired), limit)
     if program.goal is None:
         return graph
-    known = {node.key: number for number, node in enumerate(graph.nodes)}
-    if program.goal.key not in known:
+    number = next((n for n, node in enumerate(graph.nodes) if node.key == program.goal.key), None)
+    if number is None:
         raise GoalNotDerivable(f"goal: {spell(program.goal.key)} does not follow from the axioms")
-    number = known[program.goal.key]
     if program.goal.value not in (None, graph.nodes[number].value):
         raise GoalNotDerivable(f"goal: {program.goal} was to be proven, and {graph.nodes[number]} follows")
     return Hypergraph(graph.nodes, graph.axioms, graph.edges, number)
 
 
-def _propagate(program: Program, rules: list[Instance], limit: int) -> Hypergraph:
-    uses: dict[Key, list[int]] = {}
+def _propagate(program: Program, rules: Iterable[Instance], limit: int) -> Hypergraph:
+    symbol: dict[Key, int] = {}  # keys are nested: each is hashed once, and a number from then on
+    bodies: list[tuple[int, ...]] = []
+    heads: list[int] = []
+    kept: list[Instance] = []
+    seen: set[tuple[frozenset[int], int, str]] = set()
+    for rule in rules:
+        body = tuple([symbol.setdefault(key, len(symbol)) for key in rule.tail])
+        head = symbol.setdefault(rule.head, len(symbol))
+        same = (frozenset(body), head, rule.rule)
+        if same not in seen:
+            seen.add(same)
+            kept.append(rule)
+            bodies.append(body)
+            heads.append(head)
+    given = [symbol.setdefault(axiom.key, len(symbol)) for axiom in program.axioms]
+    uses: list[list[int]] = [[] for _ in symbol]
     missing = []
-    for number, rule in enumerate(rules):
-        needs = set(rule.tail)
+    for number, body in enumerate(bodies):
+        needs = set(body)
         missing.append(len(needs))
-        for key in needs:
-            uses.setdefault(key, []).append(number)
-    number_of: dict[Key, int] = {}
-    nodes: list[Theorem] = []
-    edges: list[Edge] = []
+        for each in needs:
+            uses[each].append(number)
 
-    def learn(theorem: Theorem, agenda: deque[Key], tail: tuple[int, ...]) -> int:
-        at = number_of.get(theorem.key)
-        if at is None:
+    node_of = [-1] * len(symbol)
+    nodes: list[Theorem] = []
+    values: list[int] = []
+    edges: list[Edge] = []
+    agenda: deque[int] = deque()
+
+    def learn(at: int, theorem: Theorem, tail: tuple[int, ...]) -> None:
+        known = node_of[at]
+        if known < 0:
             if len(nodes) >= limit:
                 raise InconsistentProgram(
                     f"program: more than {limit} theorems follow; it is inconsistent or unbounded"
                 )
-            at = number_of[theorem.key] = len(nodes)
+            node_of[at] = len(nodes)
             nodes.append(theorem)
-            agenda.append(theorem.key)
-        elif nodes[at].value != theorem.value:
-            first = next(
-                (_told(nodes, edge.tail, nodes[at]) for edge in edges if edge.head == at), f"axiom: {nodes[at]}"
-            )
-            why = _told(nodes, tail, theorem)
+            values.append(theorem.value)  # type: ignore[arg-type]
+            agenda.append(at)
+        elif values[known] != theorem.value:
+            before = next((edge.tail for edge in edges if edge.head == known), ())
+            first, why = _told(nodes, before, nodes[known]), _told(nodes, tail, theorem)
             raise InconsistentProgram(f"program: two values for one theorem: {first}, but {why}", first, why)
-        return at
 
-    agenda: deque[Key] = deque()
-    for axiom in program.axioms:
-        learn(axiom, agenda, ())
-    axioms = tuple(range(len(nodes)))
+    for at, axiom in zip(given, program.axioms, strict=True):
+        learn(at, axiom, ())
+    axioms = len(nodes)
     while agenda:
-        for number in uses.get(agenda.popleft(), ()):
+        for number in uses[agenda.popleft()]:
             missing[number] -= 1
             if missing[number]:
                 continue
-            rule = rules[number]
-            tail = tuple(number_of[key] for key in rule.tail)
-            value = rule.compute(*(nodes[node].value for node in tail))
+            tail = tuple([node_of[each] for each in bodies[number]])
+            rule = kept[number]
+            value = rule.compute(*[values[node] for node in tail])
             if value is None:
                 continue
-            head = learn(Theorem(rule.head, value), agenda, tail)
-            if head >= len(axioms):
+            learn(heads[number], Theorem(rule.head, value), tail)
+            head = node_of[heads[number]]
+            if head >= axioms:
                 edges.append(Edge(tail, head, rule.rule))
-    return Hypergraph(tuple(nodes), axioms, tuple(edges))
+    return Hypergraph(tuple(nodes), tuple(range(axioms)), tuple(edges))
 
 
 def _told(nodes: list[Theorem], tail: tuple[int, ...], found: Theorem) -> str:

@@ -82,6 +82,11 @@ class Hypergraph:
         return {node: tuple(edges) for node, edges in out.items()}
 
     @cached_property
+    def needs(self) -> tuple[int, ...]:
+        """For each edge, how many theorems it needs."""
+        return tuple([len(set(edge.tail)) for edge in self.edges])
+
+    @cached_property
     def given(self) -> frozenset[int]:
         """The axioms, as a set."""
         return frozenset(self.axioms)
@@ -99,7 +104,7 @@ class Hypergraph:
     def derivable(self, *, without: int | None = None, start: Iterable[int] | None = None) -> set[int]:
         """Return what follows from the axioms (or from ``start``), never passing through ``without``."""
         have = {node for node in (self.axioms if start is None else start) if node != without}
-        missing = [len(set(edge.tail)) for edge in self.edges]
+        missing = list(self.needs)
         agenda = list(have)
         while agenda:
             for number in self.uses.get(agenda.pop(), ()):

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 
 import numpy as np
@@ -23,24 +23,12 @@ from thrifty.evaluation.reasoning.logic.shortest import Proof
 
 def eager_order(graph: Hypergraph, *, until_goal: bool = False) -> tuple[int, ...]:
     """Return the edges of an exhaustive reasoner that takes the axioms one by one, in text order."""
-    have: set[int] = set()
-    order: list[int] = []
-    for axiom in graph.axioms:
-        have.add(axiom)
-        growing = True
-        while growing:
-            growing = False
-            for number, edge in enumerate(graph.edges):
-                if edge.head not in have and have.issuperset(edge.tail):
-                    have.add(edge.head)
-                    order.append(number)
-                    growing = True
-    return _cut(graph, order, until_goal)
+    return _cut(graph, _eager(graph, range(len(graph.edges))), until_goal)
 
 
 def breadth_first_order(graph: Hypergraph, *, until_goal: bool = False) -> tuple[int, ...]:
     """Return the edges of a reasoner that works through a queue: axioms first, then what they give, and so on."""
-    missing = [len(set(edge.tail)) for edge in graph.edges]
+    missing = list(graph.needs)
     have, order, queue = set(graph.axioms), [], deque(graph.axioms)
     while queue:
         for number in graph.uses.get(queue.popleft(), ()):
@@ -55,20 +43,33 @@ def breadth_first_order(graph: Hypergraph, *, until_goal: bool = False) -> tuple
 
 def efficient_order(graph: Hypergraph, proof: Proof) -> tuple[int, ...]:
     """Return the shortest proof's edges in the order in which an eager reasoner would state their theorems."""
-    by_head = {graph.edges[number].head: number for number in proof.edges}
+    return tuple(_eager(graph, proof.edges))
+
+
+def _eager(graph: Hypergraph, allowed: Iterable[int]) -> list[int]:
+    """After each axiom, pass through the edges in their own order, again and again, until a pass states nothing."""
+    missing = {number: graph.needs[number] for number in allowed}
     have: set[int] = set()
     order: list[int] = []
+    ready: list[tuple[int, int]] = []  # (pass, edge) in which a passing reader meets what is ready
+
+    def learn(node: int, now: tuple[int, int]) -> None:
+        have.add(node)
+        for number in graph.uses.get(node, ()):
+            if number in missing:
+                missing[number] -= 1
+                if missing[number] == 0:
+                    heapq.heappush(ready, (now[0] + (number < now[1]), number))
+
     for axiom in graph.axioms:
-        have.add(axiom)
-        growing = True
-        while growing:
-            growing = False
-            for head, number in sorted(by_head.items(), key=lambda item: item[1]):
-                if head not in have and have.issuperset(graph.edges[number].tail):
-                    have.add(head)
-                    order.append(number)
-                    growing = True
-    return tuple(order)
+        learn(axiom, (0, -1))
+        while ready:
+            now = heapq.heappop(ready)
+            head = graph.edges[now[1]].head
+            if head not in have:
+                order.append(now[1])
+                learn(head, now)
+    return order
 
 
 def random_order(graph: Hypergraph, seed: int, *, until_goal: bool = True) -> tuple[int, ...]:
@@ -117,7 +118,7 @@ def theorem_order(graph: Hypergraph, edges: Sequence[int]) -> list[int]:
 
 
 def _best_first(graph: Hypergraph, cost: Callable[[int], float], until_goal: bool) -> tuple[int, ...]:
-    missing = [len(set(edge.tail)) for edge in graph.edges]
+    missing = list(graph.needs)
     have: set[int] = set()
     heap: list[tuple[float, int, int]] = []
     order: list[int] = []
@@ -146,8 +147,3 @@ def _cut(graph: Hypergraph, order: Sequence[int], until_goal: bool) -> tuple[int
     if not until_goal or graph.goal is None:
         return tuple(order)
     return tuple(order[: [graph.edges[number].head for number in order].index(graph.goal) + 1])
-
-
-def within(order: Sequence[int], graph: Hypergraph, theorems: Collection[int]) -> list[int]:
-    """Return the theorems of an order that are among ``theorems``."""
-    return [graph.edges[number].head for number in order if graph.edges[number].head in theorems]

@@ -13,15 +13,18 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
-
-import numpy as np
+from itertools import chain, islice
 
 from thrifty._common.checks import one_of, whole
 from thrifty.evaluation.reasoning.logic.errors import GoalNotDerivable
 from thrifty.evaluation.reasoning.logic.hypergraph import Hypergraph
+from thrifty.evaluation.reasoning.logic.integer import fewest_edges
 
 OBJECTIVES = ("dag", "tree")
+#: Edges times theorems with several derivations, up to which circular derivations are sought out.
+_PASSES = 2_000_000
+#: Edges that the integer programme is given at most.
+_PROGRAMME = 5_000
 
 
 @dataclass(frozen=True)
@@ -76,16 +79,19 @@ def shortest_proof(
         arXiv 2510.25626; Knuth, IPL 6 (1977).
     """
     one_of("objective", objective, OBJECTIVES)
-    goal, edges = _behind(graph, goal)
+    goal = _checked(graph, goal)
     if goal in graph.given:
         return Proof((), (), 0)
+    edges = graph.backwards(goal)
+    if objective == "tree":
+        return smallest_tree(graph, goal, edges)
+    edges = _not_circular(graph, goal, edges)
     unique = _unique(graph, goal, edges)
-    if unique is not None and objective == "dag":
+    if unique is not None:
         return unique
     tree = smallest_tree(graph, goal, edges)
-    if objective == "tree":
-        return tree
-    return _fewest_steps(graph, goal, edges, tree, time_limit)
+    edges = _not_circular(graph, goal, _short_enough(graph, goal, edges, len(tree.edges)))
+    return _unique(graph, goal, edges) or _fewest_steps(graph, goal, edges, tree, time_limit)
 
 
 def shortest_proofs(
@@ -118,7 +124,8 @@ def shortest_proofs(
     first = shortest_proof(graph, goal, time_limit=time_limit)
     if first.method == "unique" or not first.optimal:
         return [first]
-    goal, edges = _behind(graph, goal)
+    goal = _checked(graph, goal)
+    edges = _short_enough(graph, goal, graph.backwards(goal), first.length)
     return [first, *islice(_others(graph, goal, edges, first, time_limit), cap - 1)]
 
 
@@ -138,7 +145,7 @@ def smallest_tree(
     """
     allowed = graph.backwards(goal) if edges is None else edges
     start = graph.given | free
-    missing = {number: len(set(graph.edges[number].tail)) for number in allowed}
+    missing = {number: graph.needs[number] for number in allowed}
     best: dict[int, int] = {}
     cost: dict[int, int] = {}
     heap: list[tuple[int, int, int]] = [(0, node, -1) for node in sorted(start)]
@@ -164,8 +171,7 @@ def smallest_tree(
     return Proof(used, tuple(graph.edges[number].head for number in used), cost[goal], True, "tree")
 
 
-def _behind(graph: Hypergraph, goal: int | None) -> tuple[int, list[int]]:
-    """Return the goal, and the edges behind it whose premises can be had without their own conclusion."""
+def _checked(graph: Hypergraph, goal: int | None) -> int:
     goal = graph.goal if goal is None else goal
     if goal is None:
         raise ValueError("goal: expected the number of a theorem, for this hypergraph has no goal of its own")
@@ -174,21 +180,63 @@ def _behind(graph: Hypergraph, goal: int | None) -> tuple[int, list[int]]:
         raise ValueError(f"goal: expected a number below {len(graph.nodes)}, got {goal}")
     if goal not in graph.derivable():
         raise GoalNotDerivable(f"goal: {graph.nodes[goal]} does not follow from the axioms")
-    edges = graph.backwards(goal)
+    return goal
+
+
+def _not_circular(graph: Hypergraph, goal: int, edges: list[int]) -> list[int]:
+    """Leave out edges whose premises all need their conclusion first (a comparison read backwards).
+
+    They are in no acyclic proof. It takes one pass over the graph for each theorem with several edges, which is too
+    much on a large graph; what is left there is sorted out by the integer programme.
+    """
     into: dict[int, list[int]] = {}
     for number in edges:
         into.setdefault(graph.edges[number].head, []).append(number)
-    # An edge whose premises all need its conclusion first (a comparison read backwards) is in no acyclic proof. One
-    # pass for each theorem with several edges costs too much on a large graph, where the programme sorts it out.
     several = [head for head, numbers in into.items() if len(numbers) > 1]
-    if len(several) * len(graph.edges) <= 2_000_000:
-        circular: set[int] = set()
-        for head in several:
-            without = graph.derivable(without=head)
-            circular.update(n for n in into[head] if not without.issuperset(graph.edges[n].tail))
-        if circular:
-            edges = graph.backwards(goal, [number for number in edges if number not in circular])
-    return goal, edges
+    if len(several) * len(graph.edges) > _PASSES:
+        return edges
+    circular: set[int] = set()
+    for head in several:
+        without = graph.derivable(without=head)
+        circular.update(n for n in into[head] if not without.issuperset(graph.edges[n].tail))
+    return graph.backwards(goal, [number for number in edges if number not in circular]) if circular else edges
+
+
+def _short_enough(graph: Hypergraph, goal: int, edges: list[int], length: int) -> list[int]:
+    """Keep the edges that a proof of so many steps may have.
+
+    One with an edge in it has at least the steps of the longest way to the edge's premises, the edge, and those of the
+    shortest way from its conclusion to the goal.
+    """
+    allowed = set(edges)
+    missing = {number: graph.needs[number] for number in edges}
+    level = dict.fromkeys(graph.given, 0)
+    layer = list(graph.given)
+    while layer:
+        after = []
+        for number in chain.from_iterable(graph.uses.get(node, ()) for node in layer):
+            if number in allowed:
+                missing[number] -= 1
+                edge = graph.edges[number]
+                if missing[number] == 0 and edge.head not in level:
+                    level[edge.head] = 1 + max(level[node] for node in edge.tail)
+                    after.append(edge.head)
+        layer = after
+    to_goal, layer = {goal: 0}, [goal]
+    while layer:
+        after = []
+        for number in chain.from_iterable(graph.incoming.get(node, ()) for node in layer):
+            for node in graph.edges[number].tail if number in allowed else ():
+                if node not in to_goal:
+                    to_goal[node] = 1 + to_goal[graph.edges[number].head]
+                    after.append(node)
+        layer = after
+
+    def least(number: int) -> int:
+        edge = graph.edges[number]
+        return max(level[node] for node in edge.tail) + 1 + to_goal[edge.head]
+
+    return graph.backwards(goal, [n for n in edges if missing[n] == 0 and least(n) <= length])
 
 
 def _unique(graph: Hypergraph, goal: int, edges: Sequence[int]) -> Proof | None:
@@ -218,7 +266,7 @@ def _ordered(graph: Hypergraph, goal: int, best: Mapping[int, int]) -> tuple[int
 
 
 def _fewest_steps(graph: Hypergraph, goal: int, edges: Sequence[int], tree: Proof, time_limit: float) -> Proof:
-    found = _solve(graph, goal, edges, time_limit, [])
+    found = fewest_edges(graph, goal, edges, time_limit, []) if len(edges) <= _PROGRAMME else None
     if found is None:
         return Proof(tree.edges, tree.theorems, len(tree.edges), False, "tree")
     if len(found) == len(tree.edges):  # the smallest tree, which is deterministic, has as few
@@ -235,60 +283,8 @@ def _others(graph: Hypergraph, goal: int, edges: Sequence[int], first: Proof, ti
     """Solve again and again, each time without the proofs that were found before."""
     known = [frozenset(first.edges)]
     while True:
-        found = _solve(graph, goal, edges, time_limit, known)
+        found = fewest_edges(graph, goal, edges, time_limit, known)
         if found is None or len(found) > first.length:
             return
         known.append(frozenset(found))
         yield _as_proof(graph, goal, found)
-
-
-def _solve(
-    graph: Hypergraph, goal: int, edges: Sequence[int], time_limit: float, excluded: Sequence[frozenset[int]]
-) -> list[int] | None:
-    """Solve the integer programme over x (edges), y (theorems) and π (their order); ``None``: not to optimality.
-
-    min Σ x_e with y_goal = 1; Σ_{e into v} x_e ≥ y_v; y_u ≥ x_e for each premise u of e that is no axiom; and
-    π_head ≥ π_u + 1 − (n + 1)(1 − x_e), which forbids circles. An excluded proof's edges may not all be used.
-    """
-    from scipy.optimize import Bounds, LinearConstraint, milp
-    from scipy.sparse import coo_array
-
-    heads = list(dict.fromkeys(graph.edges[number].head for number in edges))
-    place = {node: at for at, node in enumerate(heads)}
-    m, n = len(edges), len(heads)
-    cells: list[tuple[int, int, float]] = []
-    low: list[float] = []
-
-    def row(bound: float, *terms: tuple[int, float]) -> None:
-        cells.extend((len(low), column, value) for column, value in terms)
-        low.append(bound)
-
-    into: dict[int, list[int]] = {}
-    for column, number in enumerate(edges):
-        into.setdefault(graph.edges[number].head, []).append(column)
-    for head, columns in into.items():
-        row(0, *((column, 1.0) for column in columns), (m + place[head], -1.0))
-    for column, number in enumerate(edges):
-        edge = graph.edges[number]
-        for end in dict.fromkeys(edge.tail):
-            if end in place and end not in graph.given:
-                row(0, (m + place[end], 1.0), (column, -1.0))
-                ordered = ((m + n + place[edge.head], 1.0), (m + n + place[end], -1.0), (column, -(n + 1.0)))
-                row(-float(n), *ordered)
-    column_of = {number: column for column, number in enumerate(edges)}
-    for proof in excluded:
-        row(1 - len(proof), *((column_of[number], -1.0) for number in proof))
-    rows, columns_, values = zip(*cells, strict=True)
-    matrix = coo_array((values, (rows, columns_)), shape=(len(low), m + 2 * n)).tocsr()
-    lower, upper = np.zeros(m + 2 * n), np.concatenate([np.ones(m + n), np.full(n, float(n))])
-    lower[m + place[goal]] = 1
-    result = milp(
-        np.concatenate([np.ones(m), np.zeros(2 * n)]),
-        integrality=np.concatenate([np.ones(m + n), np.zeros(n)]),
-        bounds=Bounds(lower, upper),
-        constraints=LinearConstraint(matrix, np.array(low), np.inf),
-        options={"time_limit": time_limit, "mip_rel_gap": 0.0},
-    )
-    if result.status != 0 or result.x is None:
-        return None
-    return [number for number, share in zip(edges, result.x[:m], strict=True) if share > 0.5]

@@ -11,7 +11,8 @@ Source: arXiv 2510.25626, section on irrelevant axioms.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from numpy.random import Generator
 
@@ -25,43 +26,37 @@ def anchors(root: Node) -> list[Node]:
     return [node for node in containers if written[node.agents, node.things] == 1]
 
 
+@dataclass(frozen=True)
 class Chain:
     """An irrelevant chain over an anchor; its first agent is number 0.
 
     Args:
-        rng: Draws.
         anchor: The base container that the connected form begins with.
-        depth: Inferences of the connected form.
+        rules: Of its inferences, the first of them a comparison with the anchor.
+        signs: How each changes the quantity: +1 or −1.
+        near: Quantities of the connected form's axioms.
+        far: Quantities of the disconnected form's axioms, the first of them a container's.
     """
 
-    def __init__(self, rng: Generator, anchor: Node, depth: int) -> None:
-        self.anchor = anchor
-        self.rules = ("comp", *(SIMPLE_RULES[int(rng.integers(2))] for _ in range(depth - 1)))
-        self.signs: list[int] = []
-        self.amounts: list[int] = []
-        value = anchor.value
-        for _ in self.rules:
-            falls = rng.random() < 0.5 and value >= 2 * DISTRACTOR.least
-            most = value - DISTRACTOR.least if falls else DISTRACTOR.inner - value
-            self.signs.append(-1 if falls else 1)
-            self.amounts.append(between(rng, DISTRACTOR.least, min(DISTRACTOR.leaf, most)))
-            value += self.signs[-1] * self.amounts[-1]
-        self.first_value = anchor.value + self.signs[0] * self.amounts[0]
+    anchor: Node
+    rules: tuple[str, ...]
+    signs: tuple[int, ...]
+    near: tuple[int, ...]
+    far: tuple[int, ...]
 
-    def leaves(self, *, connected: bool, only_first: bool = False) -> tuple[list[Node], int]:
+    def leaves(self, *, connected: bool) -> tuple[list[Node], int]:
         """Return the axioms that are told, in text order, and how many agents they speak of.
 
         Agents and things are numbers of the chain's own; the anchor's are −1.
         """
         names = Variables()
         thing, holder = names.thing(), names.agent()
+        first, *amounts = self.near if connected else self.far
         if connected:
-            told = [Node("comp", (holder, -1), (thing, -1), sign=self.signs[0], value=self.amounts[0])]
+            told = [Node("comp", (holder, -1), (thing, -1), sign=self.signs[0], value=first)]
         else:
-            told = [Node("cont", (holder,), (thing,), value=self.first_value)]
-        for rule, sign, amount in zip(self.rules[1:], self.signs[1:], self.amounts[1:], strict=True):
-            if only_first:
-                break
+            told = [Node("cont", (holder,), (thing,), value=first)]
+        for rule, sign, amount in zip(self.rules[1:], self.signs[1:], amounts, strict=True):
             other = names.agent()
             if rule == "transfer":
                 told.append(Node("transfer", (holder, other), (thing,), sign=sign, value=amount))
@@ -70,49 +65,64 @@ class Chain:
                 holder = other
         return told, names.agents
 
-    def rule_counts(self, *, connected: bool, only_first: bool) -> Counter[str]:
-        """Return how often each rule is used in what is told."""
-        rules = self.rules[:1] if only_first else self.rules
-        return Counter(rules if connected else rules[1:])
+
+def chain_rules(rng: Generator, depth: int) -> tuple[str, ...]:
+    """Draw the rules of a chain of so many inferences."""
+    return ("comp", *(SIMPLE_RULES[int(rng.integers(2))] for _ in range(depth - 1)))
+
+
+def draw_chain(rng: Generator, anchor: Node, depth: int) -> Chain:
+    """Draw a chain; both of its forms have the same amounts.
+
+    Args:
+        rng: Draws.
+        anchor: The base container that the connected form begins with.
+        depth: Inferences of the connected form.
+    """
+    rules = chain_rules(rng, depth)
+    signs, near = [], []
+    value = anchor.value
+    for _ in rules:
+        falls = rng.random() < 0.5 and value >= 2 * DISTRACTOR.least
+        most = value - DISTRACTOR.least if falls else DISTRACTOR.inner - value
+        signs.append(-1 if falls else 1)
+        near.append(between(rng, DISTRACTOR.least, min(DISTRACTOR.leaf, most)))
+        value += signs[-1] * near[-1]
+    first = anchor.value + signs[0] * near[0]
+    return Chain(anchor, rules, tuple(signs), tuple(near), (first, *near[1:]))
 
 
 def control(
-    root: Node, names: Variables, rng: Generator, axioms: int, rules: Counter[str], bounds: Range, *, tries: int = 5
+    root: Node, names: Variables, rng: Generator, axioms: int, rules: Sequence[str], bounds: Range
 ) -> tuple[Node, Variables]:
-    """Lengthen a base tree by relevant axioms.
+    """Lengthen a base tree by relevant axioms; its goal keeps its value.
 
     Args:
         root: The base tree, with quantities; it is left as it is.
         names: Its variables.
         rng: Draws.
         axioms: How many axioms to add.
-        rules: How often the irrelevant axioms' rules are used; the nearest of ``tries`` trees is taken.
+        rules: Those that the irrelevant axioms are used by: each is used as often, and what is left is drawn.
         bounds: Of quantities.
-        tries: Trees to choose from.
     """
-    grown = [_grown(root, names, rng, axioms, bounds) for _ in range(tries)]
-    wanted = root.rule_counts() + rules
-
-    def distance(pair: tuple[Node, Variables]) -> tuple[int, int]:
-        counts = pair[0].rule_counts()
-        width = abs(len(pair[0].leaves()) - len(root.leaves()) - axioms)
-        return width, sum(abs(counts[rule] - wanted[rule]) for rule in {*counts, *wanted})
-
-    return min(grown, key=distance)
-
-
-def _grown(root: Node, names: Variables, rng: Generator, axioms: int, bounds: Range) -> tuple[Node, Variables]:
     tree, more = root.copied(), replace(names)
-    for _ in range(axioms):
-        leaves = [node for node in tree.leaves() if node.kind == "cont"]
-        node = leaves[int(rng.integers(len(leaves)))]
-        rule = SIMPLE_RULES[int(rng.integers(2))]
-        rises = rng.random() < 0.5 and node.value >= 2 * bounds.least
-        most = node.value - bounds.least if rises else bounds.leaf
-        amount = between(rng, bounds.least, min(bounds.leaf, most))
-        before = node.value - amount if rises else node.value + amount
+    stack = [SIMPLE_RULES[int(at)] for at in rng.integers(2, size=axioms - len(rules))]
+    stack += [rules[int(at)] for at in rng.permutation(len(rules))]
+    open_ends = [node for node in tree.leaves() if node.kind == "cont"]
+    while stack:
+        node, rule = open_ends.pop(int(rng.integers(len(open_ends)))), stack.pop()
+        able = [sign for sign in (-1, 1) if _room(node.value, sign, bounds) >= bounds.least]
+        sign = able[int(rng.integers(len(able)))]
+        amount = between(rng, bounds.least, _room(node.value, sign, bounds))
         (agent,), other, below = node.agents, more.agent(), node.depth + 1
-        start = Node("cont", (agent if rule == "transfer" else other,), node.things, below, value=before)
-        change = Node(rule, (agent, other), node.things, below, 1 if rises else -1, value=amount)
+        holder = agent if rule == "transfer" else other
+        start = Node("cont", (holder,), node.things, below, value=node.value - sign * amount)
+        change = Node(rule, (agent, other), node.things, below, sign, value=amount)
         node.rule, node.children = rule, [start, change]
+        open_ends.append(start)
     return tree, more
+
+
+def _room(value: int, sign: int, bounds: Range) -> int:
+    """Return the most by which a quantity may have risen, or fallen, from one that an axiom may have."""
+    return value - bounds.least if sign > 0 else bounds.leaf - value

@@ -12,7 +12,7 @@ from thrifty.evaluation.reasoning.problems.problem import Problem
 from thrifty.evaluation.reasoning.problems.reading import read_program
 
 
-def faults(problem: Problem, *, answer: int | None = None, length: int | None = None) -> list[str]:
+def faults(problem: Problem) -> list[str]:
     """Return what is wrong with a problem, in words; nothing, if it is as it should be.
 
     The program is read again from the final text. It must be free of contradiction, prove the goal, with one shortest
@@ -20,8 +20,6 @@ def faults(problem: Problem, *, answer: int | None = None, length: int | None = 
 
     Args:
         problem: The problem.
-        answer: The value that the goal was made to have.
-        length: The inferences that the shortest proof was made to have.
 
     Returns:
         The faults.
@@ -38,13 +36,23 @@ def faults(problem: Problem, *, answer: int | None = None, length: int | None = 
         again = read_program((s.text for s in problem.sentences), problem.question, problem.lexicon.reader)
     except ValueError as error:
         return [str(error)]
-    found = []
-    if again != problem.program:
-        found.append("the text reads back as another program")
+    found = [] if again == problem.program else ["the text reads back as another program"]
+    return found + shortfalls(problem)
+
+
+def shortfalls(problem: Problem, length: int | None = None, answer: int | None = None) -> list[str]:
+    """Return what is wrong with the program of a problem, in words; see :func:`faults`.
+
+    Args:
+        problem: The problem.
+        length: The inferences that the shortest proof was made to have.
+        answer: The value that the goal was made to have.
+    """
     try:
         graph = problem.graph
     except (InconsistentProgram, GoalNotDerivable) as error:
-        return [*found, str(error)]
+        return [str(error)]
+    found = []
     if answer is not None and problem.answer != answer:
         found.append(f"the goal is {problem.answer}, made to be {answer}")
     if length is not None and problem.shortest.length != length:

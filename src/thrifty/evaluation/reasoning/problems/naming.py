@@ -24,7 +24,6 @@ from thrifty.evaluation.reasoning.logic.theorems import (
 )
 from thrifty.evaluation.reasoning.problems.chains import Chain
 from thrifty.evaluation.reasoning.problems.lexicon import Lexicon
-from thrifty.evaluation.reasoning.problems.problem import Cell
 from thrifty.evaluation.reasoning.problems.trees import Node, Variables
 
 
@@ -127,47 +126,59 @@ def name_base(root: Node, variables: Variables, lexicon: Lexicon, rng: Generator
     return BaseNames(tuple(agents), tuple(things), topic.whole[0], lexicon)
 
 
-def name_chain(
-    chain: Chain,
-    agents: int,
-    cell: Cell,
+def name_chains(
+    chains: Sequence[Chain],
+    agents: Sequence[int],
+    connection: str,
+    overlap: str,
     root: Node,
     base: BaseNames,
-    taken: set[str],
-    things: set[str],
-    lexicon: Lexicon,
     rng: Generator,
-) -> ChainNames:
-    """Name a chain by the kind of overlap; what it takes is entered into ``taken`` and ``things``.
+) -> list[ChainNames]:
+    """Name chains by the kind of overlap, each apart from the base problem and from those before it.
+
+    Args:
+        chains: Chains over containers of the base problem.
+        agents: How many agents of its own each speaks of.
+        connection: ``"connected"`` or ``"disconnected"``.
+        overlap: What is shared with the question.
+        root: The base problem's tree.
+        base: Its names.
+        rng: Draws.
 
     Raises:
         ValueError: The lexicon has too few words.
     """
+    taken, things = set(base.agents), set(base.things)
     asked = [base.agent(number) for number in root.agents]
-    which = int(rng.integers(len(root.things)))
-    shared = base.thing(root.things[which])
-    anchor = (base.agent(chain.anchor.agents[0]), base.thing(chain.anchor.things[0]))
-    if cell.overlap in ("entity_overlap", "agent_entity_overlap"):
-        thing = shared
-    else:
-        topic = lexicon.topic_of(shared)
-        same_topic = cell.overlap == "agent_overlap" and topic is not None
-        pool = [noun[0] for noun in (topic.parts if same_topic and topic else lexicon.plain)]
-        free = [name for name in pool if name not in things]
-        if not free:
-            raise ValueError(f"lexicon: expected more things than the {len(pool)} to choose from")
-        thing = free[int(rng.integers(len(free)))]
-        things.add(thing)
-    if cell.overlap in ("no_overlap", "entity_overlap"):
-        return ChainNames(tuple(draw_names(lexicon, rng, agents, taken)), thing, anchor)
-    themselves = asked if cell.overlap == "agent_overlap" and root.kind == "cont" else []
-    variants = _variants(asked, lexicon, rng, agents, taken)
-    names = [*themselves, *variants][:agents]
-    if cell.connection == "connected" and names[0] == anchor[0] and len(names) > 1:
-        names[0], names[1] = names[1], names[0]  # nobody is compared with themselves
-    elif cell.connection == "connected" and names[0] == anchor[0]:
-        names = variants[:1]
-    return ChainNames(tuple(names), thing, anchor)
+    found = []
+    for chain, n in zip(chains, agents, strict=True):
+        anchor = (base.agent(chain.anchor.agents[0]), base.thing(chain.anchor.things[0]))
+        thing = _thing(overlap, base.thing(root.things[int(rng.integers(len(root.things)))]), base.lexicon, things, rng)
+        if overlap in ("no_overlap", "entity_overlap"):
+            found.append(ChainNames(tuple(draw_names(base.lexicon, rng, n, taken)), thing, anchor))
+            continue
+        themselves = asked if overlap == "agent_overlap" and root.kind == "cont" else []
+        variants = _variants(asked, base.lexicon, rng, n, taken)
+        names = [*themselves, *variants][:n]
+        if connection == "connected" and names[0] == anchor[0]:  # nobody is compared with themselves
+            names = [names[1], names[0], *names[2:]] if n > 1 else variants[:1]
+        found.append(ChainNames(tuple(names), thing, anchor))
+    return found
+
+
+def _thing(overlap: str, shared: str, lexicon: Lexicon, things: set[str], rng: Generator) -> str:
+    """Return the thing asked for, or draw another (of its topic, where the agents are shared) and take it."""
+    if overlap in ("entity_overlap", "agent_entity_overlap"):
+        return shared
+    topic = lexicon.topic_of(shared) if overlap == "agent_overlap" else None
+    pool = lexicon.plain if topic is None else topic.parts
+    free = [singular for singular, _ in pool if singular not in things]
+    if not free:
+        raise ValueError(f"lexicon: expected more things than the {len(pool)} to choose from")
+    drawn = free[int(rng.integers(len(free)))]
+    things.add(drawn)
+    return drawn
 
 
 def _variants(asked: Sequence[str], lexicon: Lexicon, rng: Generator, n: int, taken: set[str]) -> list[str]:

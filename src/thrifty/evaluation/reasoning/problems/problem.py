@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from thrifty._common.files import write_whole
 from thrifty.evaluation.reasoning.logic.chaining import execute
 from thrifty.evaluation.reasoning.logic.hypergraph import Hypergraph
-from thrifty.evaluation.reasoning.logic.orders import eager_order, efficient_order
+from thrifty.evaluation.reasoning.logic.orders import breadth_first_order, eager_order, efficient_order
 from thrifty.evaluation.reasoning.logic.program import Program
 from thrifty.evaluation.reasoning.logic.shortest import Proof, shortest_proof
 from thrifty.evaluation.reasoning.logic.theorems import Theorem, from_lists
@@ -120,6 +120,16 @@ class Problem:
         return eager_order(self.graph)
 
     @cached_property
+    def breadth_first(self) -> tuple[int, ...]:
+        """The edges that a breadth-first reasoner states, in its order."""
+        return breadth_first_order(self.graph)
+
+    @cached_property
+    def efficient(self) -> tuple[int, ...]:
+        """The shortest proof's edges, in the order in which an exhaustive reasoner states their theorems."""
+        return efficient_order(self.graph, self.shortest)
+
+    @cached_property
     def relevant(self) -> frozenset[int]:
         """The axioms that the shortest proof uses, by number (of the sentence, if no two say the same)."""
         used = {node for number in self.shortest.edges for node in self.graph.edges[number].tail}
@@ -133,7 +143,7 @@ class Problem:
     @cached_property
     def gold_trace(self) -> str:
         """The written shortest proof: the axioms that it needs, each conclusion as soon as it follows, the answer."""
-        return self.trace(efficient_order(self.graph, self.shortest), only=self.relevant)
+        return self.trace(self.efficient, only=self.relevant)
 
     @cached_property
     def eager_trace(self) -> str:

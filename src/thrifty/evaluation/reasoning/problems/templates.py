@@ -12,11 +12,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property, lru_cache
 from itertools import product
 from pathlib import Path
-
-from numpy.random import Generator
 
 from thrifty.evaluation.reasoning.problems.lexicon import Lexicon
 
@@ -38,21 +36,25 @@ class Template:
     text: str
     condition: tuple[str, str] | None = None
 
-    @property
+    @cached_property
     def slots(self) -> frozenset[str]:
         """The slots that it uses."""
-        return frozenset(_SLOT.findall(self.text))
+        return frozenset(self.pieces[1::2])
+
+    @cached_property
+    def pieces(self) -> tuple[str, ...]:
+        """Its literal pieces and its slots, in turn."""
+        return tuple(_SLOT.split(self.text))
 
     def fill(self, values: Mapping[str, str]) -> str:
         """Put values into the slots."""
-        return _SLOT.sub(lambda match: values[match[1]], self.text)
+        return "".join(values[piece] if at % 2 else piece for at, piece in enumerate(self.pieces))
 
     def pattern(self, lexicon: Lexicon) -> re.Pattern[str]:
         """Return the regular expression that gives the slots back."""
-        parts = _SLOT.split(self.text)
-        pieces = [re.escape(parts[0])]
+        pieces = [re.escape(self.pieces[0])]
         seen: set[str] = set()
-        for slot, literal in zip(parts[1::2], parts[2::2], strict=True):
+        for slot, literal in zip(self.pieces[1::2], self.pieces[2::2], strict=True):
             group = slot.replace(" ", "_")
             pieces += [f"(?P={group})" if slot in seen else f"(?P<{group}>{_kind(slot, lexicon)})", re.escape(literal)]
             seen.add(slot)
@@ -93,13 +95,13 @@ def templates() -> Mapping[str, tuple[Template, ...]]:
     return {form: tuple(several) for form, several in found.items()}
 
 
-def write(form: str, values: Mapping[str, str], rng: Generator | None = None) -> str:
+def write(form: str, values: Mapping[str, str], draw: float = 0.0) -> str:
     """Word a form.
 
     Args:
         form: A form of ``templates.txt``.
         values: What is known, by slot, and by what conditions ask.
-        rng: Draws among the fullest templates; ``None``: the first.
+        draw: In [0, 1): which of the fullest templates.
 
     Raises:
         ValueError: No template can be filled.
@@ -107,8 +109,7 @@ def write(form: str, values: Mapping[str, str], rng: Generator | None = None) ->
     fitting = _fitting(form, frozenset(values), values.get("side"))
     if not fitting:
         raise ValueError(f"values: no template of {form!r} can be filled with {', '.join(values)}")
-    chosen = fitting[0 if rng is None else int(rng.integers(len(fitting)))]
-    return chosen.fill(values)
+    return fitting[int(draw * len(fitting))].fill(values)
 
 
 @cache
@@ -138,9 +139,10 @@ class Reader:
         self._patterns = [
             (form, template.pattern(lexicon)) for form, several in templates().items() for template in several
         ]
-        self._patterns.sort(key=lambda pair: pair[0] != "cont")
+        # Variants of a problem share most of their sentences.
+        self.read = lru_cache(maxsize=4096)(self._read)
 
-    def read(self, sentence: str) -> Read | None:
+    def _read(self, sentence: str) -> Read | None:
         """Return what a sentence says, or ``None`` where it is none of the grammar's."""
         text = straight(sentence)
         for form, pattern in self._patterns:

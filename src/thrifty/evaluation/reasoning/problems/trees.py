@@ -9,9 +9,7 @@ gradient ascent and rejects what it does not find; here bounds are handed down t
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from numpy.random import Generator
 
@@ -37,7 +35,7 @@ BASE = Range()
 DISTRACTOR = Range(99, 10_000)
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class Node:
     """A statement in a proof tree.
 
@@ -63,13 +61,16 @@ class Node:
 
     def copied(self) -> Node:
         """Return a copy of the tree."""
-        return replace(self, children=[child.copied() for child in self.children])
+        below = [child.copied() for child in self.children]
+        return Node(self.kind, self.agents, self.things, self.depth, self.sign, self.rule, below, self.value)
 
-    def walk(self) -> Iterator[Node]:
-        """Yield this node and all below it, children first."""
+    def walk(self) -> list[Node]:
+        """Return this node and all below it, children first."""
+        found: list[Node] = []
         for child in self.children:
-            yield from child.walk()
-        yield self
+            found += child.walk()
+        found.append(self)
+        return found
 
     def leaves(self) -> list[Node]:
         """Return the axioms, in text order."""
@@ -78,14 +79,6 @@ class Node:
     def steps(self) -> int:
         """Return the number of inferences."""
         return sum(bool(node.children) for node in self.walk())
-
-    def rule_counts(self) -> Counter[str]:
-        """Return how often each rule is used."""
-        return Counter(node.rule for node in self.walk() if node.rule)
-
-    def levels(self) -> int:
-        """Return the number of inferences on the longest way from an axiom to here."""
-        return 1 + max(child.levels() for child in self.children) if self.children else 0
 
 
 @dataclass

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from numpy.random import Generator
-
 from thrifty.evaluation.reasoning.logic.hypergraph import Edge, Hypergraph
 from thrifty.evaluation.reasoning.logic.theorems import Container, Theorem
 from thrifty.evaluation.reasoning.problems.lexicon import Lexicon
@@ -16,7 +14,7 @@ from thrifty.evaluation.reasoning.problems.templates import listed, write
 def statement(
     theorem: Theorem,
     lexicon: Lexicon,
-    rng: Generator | None = None,
+    draw: float = 0.0,
     *,
     subject: Container | None = None,
     side: str = "receiver",
@@ -26,32 +24,32 @@ def statement(
     Args:
         theorem: The axiom.
         lexicon: The words.
-        rng: Draws among templates; ``None``: the first.
+        draw: In [0, 1): which of the templates that fit.
         subject: Of a comparison, the container that stands first.
         side: Of a transfer, whom the text follows: ``"receiver"`` or ``"sender"``.
     """
     key, value = theorem
     if theorem.predicate == "cont":
         values = {"agent": key[1], "entity": _counted(key[2], value, lexicon), "q": str(value)}
-        return write("cont", values, rng)
+        return write("cont", values, draw)
     if theorem.predicate in ("comp", "times"):
-        return _comparison(theorem, lexicon, rng, subject or key[1])
+        return _comparison(theorem, lexicon, draw, subject or key[1])
     if theorem.predicate == "transfer":
         known = {role: place[0] for role, place in zip(("receiver", "sender"), key[1:], strict=True) if place}
         thing = (key[1] or key[2])[1]
         entity = lexicon.plural(thing) if value != 1 else thing
-        return write("transfer", {**known, "q": str(value), "entity": entity, "side": side}, rng)
+        return write("transfer", {**known, "q": str(value), "entity": entity, "side": side}, draw)
     if theorem.predicate == "rate":
         whole, part = key[1], key[2]
         values = {"agent": whole[0], "q": str(value), "whole entity": whole[1]}
-        return write("rate", {**values, "part entity": _counted(part[1], value, lexicon)}, rng)
+        return write("rate", {**values, "part entity": _counted(part[1], value, lexicon)}, draw)
     if theorem.predicate == "compeq":
         roles = dict(zip(("agent", "other", "third", "fourth"), (place[0] for place in key[1:]), strict=True))
-        return write("compeq", {**roles, "entity": lexicon.plural(key[1][1])}, rng)
+        return write("compeq", {**roles, "entity": lexicon.plural(key[1][1])}, draw)
     raise ValueError(f"theorem: a problem states no {theorem.predicate!r}")
 
 
-def _comparison(theorem: Theorem, lexicon: Lexicon, rng: Generator | None, subject: Container) -> str:
+def _comparison(theorem: Theorem, lexicon: Lexicon, draw: float, subject: Container) -> str:
     a, b = theorem.key[1:]
     value = theorem.value or 0
     if theorem.predicate == "comp" and subject == b:
@@ -62,18 +60,16 @@ def _comparison(theorem: Theorem, lexicon: Lexicon, rng: Generator | None, subje
     values["entity"] = lexicon.plural(a[1]) if form == "times" else _counted(a[1], abs(value), lexicon)
     if not across:
         del values["other entity"]
-    return write(form + across, values, rng)
+    return write(form + across, values, draw)
 
 
-def question(
-    goal: Theorem, lexicon: Lexicon, rng: Generator | None = None, *, ground: bool, agents: Sequence[str] = ()
-) -> str:
+def question(goal: Theorem, lexicon: Lexicon, draw: float = 0.0, *, ground: bool, agents: Sequence[str] = ()) -> str:
     """Word a goal: as a question, or (``ground``) as what is to be proven, which needs its value.
 
     Args:
         goal: What is asked.
         lexicon: The words.
-        rng: Draws among templates; ``None``: the first.
+        draw: In [0, 1): which of the templates that fit.
         ground: "Prove that ..." in place of "How many ...?".
         agents: Of a total, the order in which they are named; empty: the key's.
     """
@@ -83,16 +79,16 @@ def question(
         values["q"] = str(goal.value)
     if goal.predicate == "total":
         names = listed(list(agents) or list(dict.fromkeys(place[0] for place in goal.key[2])))
-        return write(f"{verb} total", {**values, "agents": names, "whole": lexicon.plural(goal.key[1])}, rng)
+        return write(f"{verb} total", {**values, "agents": names, "whole": lexicon.plural(goal.key[1])}, draw)
     if goal.predicate == "comp":
         a, b = goal.key[1:]
         if (goal.value or 0) < 0:
             a, b, values["q"] = b, a, str(-(goal.value or 0))
         values = {**values, "agent": a[0], "other": b[0], "entity": lexicon.plural(a[1])}
-        return write(f"{verb} comp", values, rng)
+        return write(f"{verb} comp", values, draw)
     _, agent, entity, _ = goal.key
     form = _counted(entity, goal.value, lexicon) if ground else lexicon.plural(entity)
-    return write(f"{verb} cont", {**values, "agent": agent, "entity": form}, rng)
+    return write(f"{verb} cont", {**values, "agent": agent, "entity": form}, draw)
 
 
 def conclusion(graph: Hypergraph, edge: Edge, lexicon: Lexicon) -> str:

@@ -10,7 +10,7 @@ Source: arXiv 2510.25626, section on alignment, for the idea; the matching, labe
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -19,7 +19,7 @@ from thrifty.evaluation.reasoning.logic.shortest import smallest_tree
 from thrifty.evaluation.reasoning.logic.theorems import Theorem
 from thrifty.evaluation.reasoning.problems.problem import Problem
 from thrifty.evaluation.reasoning.problems.templates import straight
-from thrifty.evaluation.reasoning.traces.claims import Claim, Vocabulary
+from thrifty.evaluation.reasoning.traces.claims import Claim, Equation, Vocabulary
 from thrifty.evaluation.reasoning.traces.text import normalised, proof_text, segments
 
 ALIGNERS = ("grammar", "official")
@@ -147,11 +147,8 @@ class _Aligner:
         self.problem, self.graph = problem, problem.graph
         self.words = _vocabulary(id(problem), _ByIdentity(problem))
         self.stated: set[int] = set()
+        self.known = set(self.graph.given)
         self.needed = set(problem.shortest.theorems)
-        self.by_value: dict[int, list[int]] = {}
-        for node, theorem in enumerate(self.graph.nodes):
-            value = theorem.value or 0
-            self.by_value.setdefault(abs(value) if theorem.predicate == "comp" else value, []).append(node)
 
     def run(self, text: str) -> Alignment:
         """Label every step."""
@@ -173,15 +170,15 @@ class _Aligner:
         return Alignment(tuple(steps), matched / len(counted) if counted else 0.0)
 
     def _step(self, claim: Claim) -> Step:
-        ranked = [
-            (rank, -place, node)
-            for place, node in enumerate(self.by_value.get(claim.value, ()))
-            if (rank := self._rank(claim, node)) is not None
-        ]
         if claim.equation is not None and not claim.equation.true:
             return self._wrong(claim)
+        ranked = [
+            (rank, -place, node)
+            for place, node in enumerate(self.words.by_value.get(claim.value, ()))
+            if (rank := self._rank(claim, node)) is not None
+        ]
         if not ranked:
-            return self._wrong(claim) if claim.equation else Step(claim.text, "invalid")
+            return self._wrong(claim)
         node = max(ranked)[2]
         relevant = node in self.needed
         if node in self.graph.given:
@@ -189,14 +186,17 @@ class _Aligner:
         if node in self.stated:
             return Step(claim.text, "restatement", node, relevant=relevant)
         edge = self._edge(claim, node)
-        known = self.stated | self.graph.given
-        if edge is not None and known.issuperset(self.graph.edges[edge].tail):
-            self.stated.add(node)
+        if edge is not None and self._ready(edge):
+            self._state(node)
             return Step(claim.text, "inference", node, edge, relevant=relevant)
         proof = smallest_tree(self.graph, node, free=frozenset(self.stated))
         omitted = tuple(n for n in proof.theorems if n != node and n not in self.stated)
-        self.stated.update((*omitted, node))
+        self._state(*omitted, node)
         return Step(claim.text, "skip", node, edge, omitted, relevant)
+
+    def _state(self, *nodes: int) -> None:
+        self.stated.update(nodes)
+        self.known.update(nodes)
 
     def _rank(self, claim: Claim, node: int) -> tuple[int, ...] | None:
         """Return how well a theorem fits a claim of its value, larger is better; ``None``: not at all."""
@@ -211,14 +211,11 @@ class _Aligner:
         elif node in self.graph.given:
             return None
         else:
-            level = self._operands(claim, node)
-            if level == 0 or (level == 1 and named < 2):
+            operands = self._operands(claim.equation, node)
+            if operands == 0 or (operands == 1 and named < 2):
                 return None
-            operands = level
-        known = self.stated | self.graph.given
-        ready = any(known.issuperset(self.graph.edges[n].tail) for n in self.graph.incoming.get(node, ()))
-        fresh = node not in self.stated
-        return (operands, named, int(fresh), int(ready))
+        ready = any(self._ready(number) for number in self.graph.incoming.get(node, ()))
+        return (operands, named, int(node not in self.stated), int(ready))
 
     def _named(self, claim: Claim, theorem: Theorem) -> int | None:
         """Return 2 if the claim names the theorem's agents and things, 1 if it names none, ``None`` if others."""
@@ -250,37 +247,37 @@ class _Aligner:
             return 2 if len(claim.agents) != 1 and (claim.agents or key[1] in claim.things) else 1
         return None
 
-    def _operands(self, claim: Claim, node: int) -> int:
-        """Return 2 if some rule instance has the claim's operands, 1 if theorems behind it have, else 0."""
-        if self._edge(claim, node) is not None:
+    def _operands(self, equation: Equation, node: int) -> int:
+        """Return 2 if some rule instance has an equation's operands, 1 if theorems behind it have, else 0."""
+        if any(self.graph.edges[number].head == node for number in self._instances(equation)):
             return 2
+        if len(equation.operands) < 3:
+            return 0
         behind = {n for number in self.graph.backwards(node) for n in self.graph.edges[number].tail} - {node}
-        values = Counter(abs(self.graph.nodes[n].value or 0) for n in behind)
-        wanted = Counter(map(abs, claim.equation.operands)) if claim.equation else Counter()
-        return int(len(claim.equation.operands) > 2 and not wanted - values) if claim.equation else 0
+        values = Counter(abs(self.graph.nodes[n].value) for n in behind)
+        return int(not Counter(map(abs, equation.operands)) - values)
 
     def _edge(self, claim: Claim, node: int) -> int | None:
         """Return the rule instance by which a claim derives a theorem: one with its operands, ready ones first."""
-        able = self.graph.incoming.get(node, ())
+        able: Sequence[int] = self.graph.incoming.get(node, ())
         if claim.equation is not None:
-            able = tuple(number for number in able if self._uses(claim, number))
-        known = self.stated | self.graph.given
-        ready = [number for number in able if known.issuperset(self.graph.edges[number].tail)]
-        return next(iter(ready or able), None)
+            able = [number for number in self._instances(claim.equation) if self.graph.edges[number].head == node]
+        return next((number for number in able if self._ready(number)), next(iter(able), None))
 
-    def _uses(self, claim: Claim, number: int) -> bool:
-        equation = claim.equation
-        assert equation is not None
-        edge = self.graph.edges[number]
-        values = [self.graph.nodes[n].value or 0 for n in edge.tail if self.graph.nodes[n].predicate != "compeq"]
-        return Counter(map(abs, equation.operands)) == Counter(map(abs, values))
+    def _ready(self, number: int) -> bool:
+        """Tell whether all premises of a rule instance are given or stated."""
+        return self.known.issuperset(self.graph.edges[number].tail)
+
+    def _instances(self, equation: Equation) -> Sequence[int]:
+        """Return the rule instances whose premises have an equation's operands as values, in any order."""
+        return self.words.by_operands.get(tuple(sorted(map(abs, equation.operands))), ())
 
     def _wrong(self, claim: Claim) -> Step:
         """Label a step whose value no theorem has: its operands are some rule's premises, or nothing fits."""
-        for number, edge in enumerate(self.graph.edges):
-            theorem = self.graph.nodes[edge.head]
-            if claim.equation is not None and self._uses(claim, number) and self._named(claim, theorem) in (1, 2):
-                return Step(claim.text, "arith_error", edge.head, number, relevant=edge.head in self.needed)
+        for number in self._instances(claim.equation) if claim.equation else ():
+            head = self.graph.edges[number].head
+            if self._named(claim, self.graph.nodes[head]) in (1, 2):
+                return Step(claim.text, "arith_error", head, number, relevant=head in self.needed)
         return Step(claim.text, "invalid")
 
 

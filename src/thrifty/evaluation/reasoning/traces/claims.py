@@ -1,12 +1,13 @@
 """What a sentence of a proof claims: its equations, whom and what it names.
 
-Names are matched whole, possessives included, so that "Melvyn’s teacher" is never Melvyn; one compiled expression for
-each problem finds them all.
+Names are matched whole, possessives included, so that "Melvyn’s teacher" is never Melvyn. Expressions are compiled once
+and for all; a problem's names are looked up by their first word.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from functools import cached_property
 from itertools import pairwise
@@ -22,7 +23,12 @@ _CHAIN = re.compile(rf"{_NUM}{_TERMS}+(?:{_UNIT}\s*=\s*{_NUM}{_TERMS}*)+(?!\d)")
 _SPLIT = re.compile(r"([-+*/])(?=\s*\(?-?\d)")
 _VALUE = re.compile(r"-?\d+(?:\.\d+)?")
 #: What is somebody's own, and no person.
-_OWN = ("number", "total", "count", "amount", "share", "collection", "new", "final", "initial", "current", "original")
+_OWN = frozenset(
+    {"number", "total", "count", "amount", "share", "collection", "new", "final", "initial", "current", "original"}
+)
+_CAPITAL = re.compile(r"(?<!\w)[^\W\d_a-z][\w-]*")
+_LOWER = re.compile(r"[a-z][a-z-]*")
+_POSSESSIVE = re.compile(r"'s ([a-z][a-z-]*)")
 #: Words that make a sentence with one number something else than "X has N".
 _RELATIVE = re.compile(
     r"\b(?:more|fewer|less|times|per|each|gives?|gets?|receives?|donates?|another|if|let|step)\b", re.I
@@ -75,22 +81,65 @@ class Vocabulary:
             gather(node.key[1:])
         if problem.goal.predicate == "total":
             things.add(problem.goal.key[1])
-        words = problem.lexicon
-        self._lemma = {form: thing for thing in things for form in (thing, words.plural(thing))}
-        known = "|".join(sorted(map(re.escape, agents), key=len, reverse=True)) or r"(?!)"
-        own = "|".join([*map(re.escape, self._lemma), *_OWN])
-        # "Pia's drums" speaks of Pia; "Pia's landlady" of somebody else, whoever that is.
-        somebody = rf"'s (?!(?:{own})\b)[a-z][a-z-]*"
-        self._agents = re.compile(rf"(?<!\w)(?:(?:{known})(?!\w)(?!{somebody})|[^\W\d_a-z][\w-]*(?:{somebody})+)")
-        self._things = re.compile(rf"\b(?:{'|'.join(sorted(map(re.escape, self._lemma), key=len, reverse=True))})\b")
+        self._lemma = {form: thing for thing in things for form in (thing, problem.lexicon.plural(thing))}
+        self._agents = _by_first_word(agents)
+        self._things = _by_first_word(self._lemma)
 
     def agents(self, text: str) -> list[tuple[int, str]]:
-        """Return the agents that a text names, with their places."""
-        return [(match.start(), match[0]) for match in self._agents.finditer(text)]
+        """Return the agents that a text names, with their places; also relatives that the problem does not know."""
+        found = []
+        past = 0
+        for word in _CAPITAL.finditer(text):
+            start = word.start()
+            if start < past:
+                continue
+            name = next((n for n in self._agents.get(word[0], ()) if _stands(n, text, start)), None)
+            past = start + len(name or word[0])
+            relatives = self._relatives(text, past)
+            if relatives > past:  # "Pia's drums" speaks of Pia; "Pia's landlady" of somebody else, whoever that is
+                past, name = relatives, text[start:relatives]
+            if name is not None:
+                found.append((start, name))
+        return found
+
+    def _relatives(self, text: str, at: int) -> int:
+        """Return where the possessives that stand at a place end, each of a person."""
+        while (owner := _POSSESSIVE.match(text, at)) and owner[1] not in _OWN and owner[1] not in self._things:
+            at = owner.end()
+        return at
 
     def things(self, text: str) -> frozenset[str]:
         """Return the things that it names, in the singular."""
-        return frozenset(self._lemma[match] for match in self._things.findall(text))
+        found = set()
+        past = 0
+        for word in _LOWER.finditer(text):
+            start = word.start()
+            if start < past or word[0] not in self._things:
+                continue
+            form = next((form for form in self._things[word[0]] if _stands(form, text, start)), None)
+            if form is not None:
+                found.add(self._lemma[form])
+                past = start + len(form)
+        return frozenset(found)
+
+    @cached_property
+    def by_value(self) -> dict[int, list[int]]:
+        """The theorems of each value; of a comparison, of its size."""
+        found: dict[int, list[int]] = {}
+        for node, (key, value) in enumerate(self._problem.graph.nodes):
+            found.setdefault(abs(value) if key[0] == "comp" else value, []).append(node)
+        return found
+
+    @cached_property
+    def by_operands(self) -> dict[tuple[int, ...], list[int]]:
+        """The rule instances whose premises have each set of values, in ascending order and without signs."""
+        graph = self._problem.graph
+        found: dict[tuple[int, ...], list[int]] = {}
+        for number, edge in enumerate(graph.edges):
+            premises = (graph.nodes[node] for node in edge.tail)
+            values = sorted(abs(value) for key, value in premises if key[0] != "compeq")
+            found.setdefault(tuple(values), []).append(number)
+        return found
 
     @cached_property
     def axioms(self) -> dict[str, int]:
@@ -130,40 +179,60 @@ class Vocabulary:
         return Claim(text, value, equation, subject, frozenset(name for _, name in named), self.things(text))
 
 
-def equations(sentence: str) -> list[Equation]:
-    """Return the equations in a sentence; ``a + b = c + d = e`` are two, ``a + b = c = c`` is one."""
-    found = []
-    for chain in _CHAIN.finditer(sentence):
-        parts = chain[0].split("=")
-        for left, right in pairwise(parts):
-            pieces = _SPLIT.split(left)
-            if len(pieces) < 3:
-                continue
-            values = [_VALUE.search(piece.replace("(", "").strip()) for piece in pieces[::2]]
-            result = _VALUE.search(right)
-            if None in values or result is None:
-                continue
-            numbers = [Fraction(value[0]) for value in values if value]
-            claimed = Fraction(result[0])
-            true = _worth(numbers, pieces[1::2]) == claimed
-            if any(number.denominator != 1 for number in (*numbers, claimed)):
-                continue
-            operands = tuple(int(number) for number in numbers)
-            found.append(Equation(operands, tuple(pieces[1::2]), int(claimed), true, chain.start(), chain.end()))
+def _by_first_word(names: Iterable[str]) -> dict[str, list[str]]:
+    """Return names by the word that they begin with, the longest first."""
+    found: dict[str, list[str]] = {}
+    for name in sorted(names, key=len, reverse=True):
+        first = re.match(r"[\w-]*", name)
+        found.setdefault(first[0] if first else "", []).append(name)
     return found
 
 
-def _worth(numbers: list[Fraction], operators: list[str]) -> Fraction | None:
+def _stands(name: str, text: str, at: int) -> bool:
+    """Tell whether a name stands at a place, and ends there."""
+    end = at + len(name)
+    return text.startswith(name, at) and not (end < len(text) and (text[end].isalnum() or text[end] == "_"))
+
+
+def equations(sentence: str) -> list[Equation]:
+    """Return the equations in a sentence; ``a + b = c + d = e`` are two, ``a + b = c = c`` is one."""
+    if "=" not in sentence:
+        return []
+    found = []
+    for chain in _CHAIN.finditer(sentence):
+        for left, right in pairwise(chain[0].split("=")):
+            pieces = _SPLIT.split(left)
+            if len(pieces) < 3:
+                continue
+            matches = [_VALUE.search(piece.replace("(", "").strip()) for piece in (*pieces[::2], right)]
+            numbers = [_number(match[0]) for match in matches if match]
+            if len(numbers) < len(matches):
+                continue
+            *terms, claimed = numbers
+            true = _worth(terms, pieces[1::2]) == claimed
+            whole = [int(number) for number in numbers if number == int(number)]
+            if len(whole) == len(numbers):
+                operators = tuple(pieces[1::2])
+                found.append(Equation(tuple(whole[:-1]), operators, whole[-1], true, chain.start(), chain.end()))
+    return found
+
+
+def _number(text: str) -> int | Fraction:
+    return Fraction(text) if "." in text else int(text)
+
+
+def _worth(numbers: Sequence[int | Fraction], operators: Sequence[str]) -> int | Fraction | None:
     """Work out a sum of products."""
-    terms, signs = [numbers[0]], [1]
+    total: int | Fraction = 0
+    sign, product = 1, numbers[0]
     for operator, number in zip(operators, numbers[1:], strict=True):
         if operator == "*":
-            terms[-1] *= number
+            product *= number
         elif operator == "/":
             if number == 0:
                 return None
-            terms[-1] /= number
+            product = Fraction(product, number)
         else:
-            terms.append(number)
-            signs.append(1 if operator == "+" else -1)
-    return sum((sign * term for sign, term in zip(signs, terms, strict=True)), Fraction(0))
+            total += sign * product
+            sign, product = 1 if operator == "+" else -1, number
+    return total + sign * product

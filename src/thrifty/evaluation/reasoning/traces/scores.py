@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from thrifty._common.checks import one_of
-from thrifty.evaluation.reasoning.logic.orders import breadth_first_order, efficient_order, theorem_order
+from thrifty.evaluation.reasoning.logic.orders import theorem_order
 from thrifty.evaluation.reasoning.logic.shortest import shortest_proofs
 from thrifty.evaluation.reasoning.metrics import lcs_length, levenshtein
 from thrifty.evaluation.reasoning.problems.problem import Problem
@@ -175,7 +175,7 @@ def score_alignment(
     efficiency = min(1.0, problem.shortest.length / len(stated)) if complete and stated else math.nan
     if trivial and complete:
         efficiency = 1.0 if not stated else 0.0
-    efficient = theorem_order(graph, efficient_order(graph, problem.shortest))
+    efficient = theorem_order(graph, problem.efficient)
     everything = set(stated) | told
     return Scores(
         answer=answer,
@@ -190,7 +190,7 @@ def score_alignment(
         exact=stated == efficient,
         irrelevant=1 - precision if stated else math.nan,
         lev_dfs=levenshtein(stated, theorem_order(graph, problem.eager)),
-        lev_bfs=levenshtein(stated, theorem_order(graph, breadth_first_order(graph))),
+        lev_bfs=levenshtein(stated, theorem_order(graph, problem.breadth_first)),
         lev_efficient=levenshtein(stated, efficient),
         lcs_efficient=lcs_length(stated, efficient),
         coverage=found.coverage,

@@ -14,48 +14,25 @@ _MARKER = re.compile(
     re.IGNORECASE,
 )
 _NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?")
-_ITEM = re.compile(r"^\s*(?:\d+[.)]|[-*•])\s+", re.MULTILINE)
-_SENTENCE = re.compile(
-    r"(?<!\bMr\.)(?<!\bMs\.)(?<!\bDr\.)(?<!\bSt\.)(?<!\bMrs\.)(?<!e\.g\.)(?<!i\.e\.)(?<=[.!?])\s+|\n+"
+_RUN_ON = re.compile(r"\n\s*(?:Q|Question)\s*:")
+_ITEM = re.compile(r"\s*(?:\d+[.)]|[-*•])\s+")
+_SENTENCE_END = re.compile(r"([.!?])\s+")
+_ABBREVIATED = ("Mr.", "Ms.", "Mrs.", "Dr.", "St.", "e.g.", "i.e.")
+_UNITS = (
+    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "
+    "eighteen nineteen"
 )
-_WORDS = {
-    word: number
-    for number, word in enumerate(
-        [
-            "zero",
-            "one",
-            "two",
-            "three",
-            "four",
-            "five",
-            "six",
-            "seven",
-            "eight",
-            "nine",
-            "ten",
-            "eleven",
-            "twelve",
-            "thirteen",
-            "fourteen",
-            "fifteen",
-            "sixteen",
-            "seventeen",
-            "eighteen",
-            "nineteen",
-        ]
-    )
-} | {
-    w: 10 * n
-    for n, w in enumerate(["twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"], start=2)
-}
+_TENS = "twenty thirty forty fifty sixty seventy eighty ninety"
+_WORDS = {word: number for number, word in enumerate(_UNITS.split())}
+_WORDS |= {word: 10 * number for number, word in enumerate(_TENS.split(), start=2)}
+_SIGNS = str.maketrans("’‘−–—×·÷", "''---**/")
 _REPLACED = (
     (re.compile(r"```.*?(?:```|\Z)", re.DOTALL), " "),
-    (re.compile(r"[’‘]"), "'"),
-    (re.compile(r"[−–—]"), "-"),
-    (re.compile(r"\\(?:times|cdot)\b|[×·]|(?<=\d)\s*[xX]\s*(?=\d)"), "*"),
-    (re.compile(r"\\div\b|÷"), "/"),
+    (re.compile(r"\\(?:times|cdot)\b"), "*"),
+    (re.compile(r"(\d)\s*[xX]\s*(?=\d)"), r"\1*"),
+    (re.compile(r"\\div\b"), "/"),
     (re.compile(r"\\(?:text|mathrm|mathbf|boxed)\s*\{([^{}]*)\}"), r"\1"),
-    (re.compile(r"(?<=\d)(?:\{,\}|,|\\,)(?=\d{3}(?!\d))"), ""),
+    (re.compile(r"(\d)(?:\{,\}|,|\\,)(?=\d{3}(?!\d))"), r"\1"),
     (re.compile(r"\\[()\[\]]|\$|\*\*|\\\\|&"), " "),
 )
 
@@ -68,7 +45,7 @@ def proof_text(completion: str, trace: str = "both") -> str:
         trace: ``"visible"`` (outside ``<think>``), ``"thinking"`` (inside) or ``"both"``.
     """
     one_of("trace", trace, PARTS)
-    completion = re.split(r"\n\s*(?:Q|Question)\s*:", completion)[0]
+    completion = _RUN_ON.split(completion, maxsplit=1)[0]
     if trace == "visible":
         return _THINK.sub("\n", completion)
     if trace == "thinking":
@@ -78,6 +55,7 @@ def proof_text(completion: str, trace: str = "both") -> str:
 
 def normalised(text: str) -> str:
     """Write numbers, signs, apostrophes and LaTeX in one plain way."""
+    text = text.translate(_SIGNS)
     for pattern, replacement in _REPLACED:
         text = pattern.sub(replacement, text)
     return text
@@ -85,8 +63,18 @@ def normalised(text: str) -> str:
 
 def segments(text: str) -> list[str]:
     """Split a proof into sentences, numbered or not."""
-    text = _ITEM.sub("", text)
-    return [piece for piece in (" ".join(part.split()) for part in _SENTENCE.split(text)) if piece]
+    found: list[str] = []
+    for line in text.split("\n"):
+        item = _ITEM.match(line)
+        going_on = False
+        for part in _SENTENCE_END.sub(r"\1\n", line[item.end() if item else 0 :]).split("\n"):
+            piece = " ".join(part.split())
+            if going_on:
+                found[-1] += f" {piece}"
+            elif piece:
+                found.append(piece)
+            going_on = piece.endswith(_ABBREVIATED)
+    return found
 
 
 def answer_of(completion: str) -> int | None:
@@ -94,11 +82,14 @@ def answer_of(completion: str) -> int | None:
 
     Signs, separators of thousands, LaTeX, currency and numbers in words are read; what is no whole number is ``None``.
     """
-    text = re.split(r"\n\s*(?:Q|Question)\s*:", completion)[0]
-    marks = list(_MARKER.finditer(text))
-    for mark in reversed(marks):
-        if found := _number(normalised(text[mark.end() :]), first=True):
-            return _whole(found)
+    text = _RUN_ON.split(completion, maxsplit=1)[0]
+    end = len(text)
+    while end >= 0:  # line by line from the end: the last marker is nearly always there
+        start = text.rfind("\n", 0, end) + 1
+        for mark in reversed(list(_MARKER.finditer(text, start, end))):
+            if found := _number(normalised(text[mark.end() :]), first=True):
+                return _whole(found)
+        end = start - 1
     found = _number(normalised(text), first=False)
     return _whole(found) if found else None
 
