@@ -198,7 +198,7 @@ def test_a_run_goes_on_exactly_where_it_stopped(selector, stop):
     continued = torch.optim.SGD(second.parameters(), lr=0.1, momentum=0.9)
     continued.load_state_dict(optimizer.state_dict())
     after.load_state_dict(state)
-    _, rest = train(after, second, 8 - stop[0], continued)
+    _, rest = train(after, second, 8 - stop[0] - (stop[1] == len(before)), continued)
     assert losses + rest == whole
     for mine, theirs in zip(second.parameters(), model.parameters(), strict=True):
         assert torch.equal(mine, theirs)
@@ -229,6 +229,10 @@ def test_lengths_and_epochs_are_a_data_loaders():
         orders.append([y.tolist() for (_, y), _ in loader])
     assert [row.epoch for row in loader.history] == [1, 5, 6]
     assert orders[0] == orders[1]
+    for _ in loader:
+        break
+    next(iter(loader))
+    assert [row.epoch for row in loader.history] == [1, 5, 6, 7, 8], "a pass that was broken off is an epoch"
 
 
 def test_weights_are_normalised_as_asked():

@@ -1,10 +1,13 @@
 """ERACS: a training subset that is chosen anew when its gradients disagree among themselves."""
 
+from typing import Any
+
 from thrifty.data.coreset.core import Coreset
 from thrifty.data.coreset.gradients import DenseGradients, GradientSource, LastLayerGradients
 from thrifty.data.coreset.history import History
 from thrifty.data.coreset.loader import CoresetBatchSampler, CoresetLoader
 from thrifty.data.coreset.pursuit import Pursuit, matching_pursuit
+from thrifty.data.coreset.quadratic import QuadraticTrigger
 from thrifty.data.coreset.quotas import class_quotas
 from thrifty.data.coreset.scoring import GradientScorer
 from thrifty.data.coreset.selectors import Craig, Crest, Glister, GradMatch, InfoBatch, RandomSubset
@@ -16,6 +19,7 @@ __all__ = [
     "Check",
     "Coreset",
     "CoresetBatchSampler",
+    "CoresetCallback",
     "CoresetLoader",
     "Craig",
     "Crest",
@@ -27,7 +31,9 @@ __all__ = [
     "History",
     "InfoBatch",
     "LastLayerGradients",
+    "LightningCoreset",
     "Pursuit",
+    "QuadraticTrigger",
     "RandomSubset",
     "RepresentativenessMonitor",
     "Selector",
@@ -38,3 +44,15 @@ __all__ = [
     "matching_pursuit",
     "relative_error_bound",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "CoresetCallback":  # Transformers' Trainer takes seconds to import
+        from thrifty.data.coreset.trainer import CoresetCallback
+
+        return CoresetCallback
+    if name == "LightningCoreset":
+        from thrifty.data.coreset.lightning import LightningCoreset
+
+        return LightningCoreset
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

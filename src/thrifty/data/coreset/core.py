@@ -119,10 +119,10 @@ class Coreset:
         self.history = History()
         self.subset: Subset | None = None
         self.epoch = 0
-        self._scored = dataset if scoring_dataset is None else scoring_dataset
+        self.plain = dataset if scoring_dataset is None else scoring_dataset
         self._validation, self._collate = validation, collate_fn
         self._batch, self._workers = whole("scoring_batch_size", scoring_batch_size), num_workers
-        self._scorer = GradientScorer(model, loss, grad, head)
+        self.scorer = GradientScorer(model, loss, grad, head)
         self.losses = torch.full((self.n,), math.nan)
 
     @property
@@ -177,7 +177,7 @@ class Coreset:
         if self.monitor.watches:
             assert self.subset is not None
             row.snr = ranks.from_first(self._snr(self.gradients(self.subset.indices)))
-        stale = self.monitor.decide(row.epoch, row.snr)
+        stale = self.monitor.decide(row.epoch, row.snr, self)
         row.seconds_check = time.perf_counter() - began
         return stale
 
@@ -201,7 +201,7 @@ class Coreset:
             gradients = self.gradients()
             held = None
             if self._validation is not None:
-                held = self._scorer(self._batches(self._validation, range(len(self._validation))))  # type: ignore[arg-type]
+                held = self.scorer(self.batches(self._validation, range(len(self._validation))))  # type: ignore[arg-type]
             chosen = self.selector.select(gradients, self.k, generator=generator, validation=held)
         self.subset = ranks.from_first(_clipped(chosen, self.max_weight))
         row.updated, row.residual, row.filled = True, self.subset.residual, self.subset.filled
@@ -213,7 +213,7 @@ class Coreset:
                 if gradients is None
                 else gradients.take(self.subset.indices.to(gradients.square_norms().device))
             )
-            self.monitor.selected(ranks.from_first(self._snr(of_subset)))
+            self.monitor.selected(ranks.from_first(self._snr(of_subset)), self)
         row.seconds_select = time.perf_counter() - began
 
     def gradients(self, indices: Int[Tensor, " m"] | None = None) -> LastLayerGradients | DenseGradients:
@@ -223,7 +223,7 @@ class Coreset:
             indices: Positions; None: all.
         """
         at: list[int] = list(range(self.n)) if indices is None else indices.tolist()
-        return ranks.joined(self._scorer(self._batches(self._scored, ranks.share(at))), len(at))
+        return ranks.joined(self.scorer(self.batches(self.plain, ranks.share(at))), len(at))
 
     def discrepancy(self) -> float:
         """Return 1 − the cosine of the subset's weighted gradient and that of all data: a pass over all data."""
@@ -274,7 +274,8 @@ class Coreset:
             if self.history:
                 self.history[-1].seconds_train += time.perf_counter() - began
 
-    def _batches(self, dataset: Any, indices: Sequence[int]) -> DataLoader[Any]:
+    def batches(self, dataset: Any, indices: Sequence[int]) -> DataLoader[Any]:
+        """Return samples as they are scored: in order, without augmentation if there is a data set without it."""
         return DataLoader(
             TorchSubset(dataset, list(indices)), self._batch, collate_fn=self._collate, num_workers=self._workers,
             generator=torch.Generator(),  # else it would draw from the global one

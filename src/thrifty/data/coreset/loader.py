@@ -163,8 +163,9 @@ class CoresetLoader:
         )  # fmt: skip
         self.batch_sampler = CoresetBatchSampler(self.coreset, batch_size, drop_last, seed)
         self.dataset, self.batch_size, self.drop_last = dataset, batch_size, drop_last
-        self._next = 0
-        self._done = 0
+        self._epoch, self._done = -1, 0  # the present epoch, and its batches so far
+        self._wanted: int | None = None
+        self._resumes = False
         self._inner = DataLoader(
             Indexed(dataset), batch_sampler=self.batch_sampler, collate_fn=_Collate(collate_fn),
             num_workers=num_workers, pin_memory=pin_memory, persistent_workers=persistent_workers,
@@ -182,19 +183,22 @@ class CoresetLoader:
 
     def set_epoch(self, epoch: int) -> None:
         """Choose the epoch that is iterated next, counted from 0."""
-        if epoch != self._next:
-            self._next, self._done = whole("epoch", epoch, least=0), 0
+        self._wanted = whole("epoch", epoch, least=0)
+        self._resumes = self._resumes and epoch == self._epoch
 
     def __iter__(self) -> Iterator[tuple[Any, Tensor]]:
-        self.batch_sampler.set_epoch(self._next)
-        self.batch_sampler.skip = self._done
-        self.coreset.begin_epoch(self._next + 1)
+        if self._resumes:
+            self.batch_sampler.skip = self._done
+        else:
+            self._epoch, self._done = self._epoch + 1 if self._wanted is None else self._wanted, 0
+        self._wanted, self._resumes = None, False
+        self.batch_sampler.set_epoch(self._epoch)
+        self.coreset.begin_epoch(self._epoch + 1)
         with self.coreset.training():
             for batch, indices in self._inner:
                 self._done += 1
                 self._indices = indices
                 yield batch, self.coreset.weights_of(indices).to(_device(batch))
-        self._next, self._done = self._next + 1, 0
 
     def observe(self, losses: Tensor) -> None:
         """Be told the unweighted losses of the batch that came last, for :class:`InfoBatch`."""
@@ -202,12 +206,13 @@ class CoresetLoader:
 
     def state_dict(self) -> dict[str, Any]:
         """Return all that is needed to go on, in the middle of an epoch too, as plain values."""
-        return {"next": self._next, "done": self._done, "coreset": self.coreset.state_dict()}
+        return {"epoch": self._epoch, "done": self._done, "coreset": self.coreset.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a state: at the batch that would have come next."""
+        """Go on from a state: at the batch that would have come next, of the next epoch if that one was complete."""
         self.coreset.load_state_dict(state["coreset"])
-        self._next, self._done = int(state["next"]), int(state["done"])
+        self._epoch, self._done = int(state["epoch"]), int(state["done"])
+        self._resumes = self._done < len(self)
 
 
 def _device(batch: Any) -> torch.device:

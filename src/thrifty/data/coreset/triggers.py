@@ -30,12 +30,14 @@ class Check:
         snr: Of the subset, with the weights as they are; NaN if none was asked for.
         reference: The ratio just after the last selection; NaN before it is known.
         earlier: The ratios of earlier checks, oldest first.
+        coreset: Whose subset it is, where there is one.
     """
 
     epoch: int
     snr: float
     reference: float
     earlier: Sequence[float]
+    coreset: Any = None
 
 
 Trigger = Callable[[Check], bool]
@@ -117,14 +119,15 @@ class RepresentativenessMonitor:
         """Tell whether there is a check before an epoch, counted from 1."""
         return self.trigger != "never" and epoch % self.every == 0
 
-    def decide(self, epoch: int, snr: float = math.nan) -> bool:
+    def decide(self, epoch: int, snr: float = math.nan, coreset: Any = None) -> bool:
         """Tell whether to choose anew, and remember the check.
 
         Args:
             epoch: That is about to begin, from 1.
             snr: Of the subset; not needed where :attr:`watches` is False.
+            coreset: For a trigger that looks at more than the ratio.
         """
-        check = Check(epoch, snr, self._reference, tuple(self._seen))
+        check = Check(epoch, snr, self._reference, tuple(self._seen), coreset)
         self._checks += 1
         if self.watches:
             self._seen.append(snr)
@@ -138,9 +141,11 @@ class RepresentativenessMonitor:
         self._report()
         return True
 
-    def selected(self, snr: float) -> None:
-        """Be told the ratio of a subset that was just chosen."""
+    def selected(self, snr: float, coreset: Any = None) -> None:
+        """Be told the ratio of a subset that was just chosen; a trigger with a method of this name is told of it."""
         self._reference = snr
+        if hasattr(self.trigger, "selected"):
+            self.trigger.selected(coreset)
 
     def _rule(self, check: Check) -> bool:
         if self.trigger == "interval":
@@ -188,13 +193,17 @@ class RepresentativenessMonitor:
 
     def state_dict(self) -> dict[str, Any]:
         """Return what the monitor needs to go on, as plain values."""
-        return {name: getattr(self, name) for name in _STATE} | {"_seen": list(self._seen)}
+        keep = getattr(self.trigger, "state_dict", None)
+        held = {name: getattr(self, name) for name in _STATE}
+        return held | {"_seen": list(self._seen), "trigger": None if keep is None else keep()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from a state."""
         for name in _STATE:
             setattr(self, name, state[name])
         self._seen = list(state["_seen"])
+        if state["trigger"] is not None:
+            self.trigger.load_state_dict(state["trigger"])  # type: ignore[union-attr]
 
 
 _STATE = ("_reference", "_checks", "_updates", "_rest", "_last")
