@@ -2,6 +2,7 @@
 
 import json
 import threading
+import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import SimpleNamespace
 
@@ -25,26 +26,38 @@ from thrifty.evaluation.reasoning.runners.prompts import prompt
 
 @pytest.fixture
 def endpoint():
-    """A server that knows every answer, and fails the first request."""
-    problems = generate(3, 41)
+    """A server that knows every answer; what it is asked first, ``trouble`` decides."""
+    problems = generate(6, 41)
     known = {f"Q: {problem.text}": problem.gold_trace for problem in problems}
-    seen = SimpleNamespace(calls=0, keys=[], problems=problems, status=503)
+    seen = SimpleNamespace(bodies=[], keys=[], problems=problems, trouble=[], most=0, now=0, wait=0.0, moved=[])
+    lock = threading.Lock()
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self):
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            seen.calls += 1
-            seen.keys.append(self.headers.get("Authorization"))
-            if seen.calls == 1 or seen.status == 401:
-                self.send_response(seen.status)
-                self.end_headers()
-                return
-            asked = [message["content"] for message in body["messages"] if message["role"] == "user"][-1]
-            choice = {"message": {"content": known[asked]}, "finish_reason": "stop"}
-            reply = json.dumps({"choices": [choice], "usage": {"prompt_tokens": 9, "completion_tokens": 5}}).encode()
+            with lock:
+                seen.bodies.append(body)
+                seen.keys.append(self.headers.get("Authorization"))
+                status, headers, text = seen.trouble.pop(0) if seen.trouble else (200, {}, None)
+                seen.now += 1
+                seen.most = max(seen.most, seen.now)
+            time.sleep(seen.wait)
+            if text is None:
+                asked = [m["content"] for m in body["messages"] if m["role"] == "user" and m["content"] in known][-1]
+                choice = {"message": {"content": known[asked]}, "finish_reason": "stop"}
+                text = json.dumps({"choices": [choice], "usage": {"prompt_tokens": 9, "completion_tokens": 5}})
+            with lock:
+                seen.now -= 1
+            self.send_response(status)
+            for name, value in headers.items():
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(text.encode())
+
+        def do_GET(self):
+            seen.moved.append(self.headers.get("Authorization"))
             self.send_response(200)
             self.end_headers()
-            self.wfile.write(reply)
 
         def log_message(self, *_):
             pass
@@ -59,20 +72,69 @@ def endpoint():
 
 def test_an_endpoint_is_asked_again_and_a_run_goes_on(endpoint, tmp_path, monkeypatch, caplog):
     monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
+    caplog.set_level("DEBUG")
+    endpoint.trouble = [(503, {}, ""), (429, {"Retry-After": "0"}, ""), (200, {}, "no JSON"), (200, {}, "{}")]
     model, out = EndpointModel("m", endpoint.url, wait=0.01, concurrency=2), tmp_path / "c.jsonl"
     run(endpoint.problems[:2], model, out)
-    assert endpoint.calls == 3
-    report = evaluate(endpoint.problems, model, out)
-    assert endpoint.calls == 4
+    assert len(endpoint.bodies) == 6
+    report = evaluate(endpoint.problems[:3], model, out)
+    assert len(endpoint.bodies) == 7
     assert report.cells()[0]["accuracy"] == report.cells()[0]["efficiency"] == 1
     assert set(endpoint.keys) == {"Bearer sk-secret"}
     assert "sk-secret" not in out.read_text() + caplog.text + repr(vars(model))
+    assert all(body["continue_final_message"] and body["temperature"] == 0 for body in endpoint.bodies)
 
 
-def test_a_refusal_is_no_reason_to_try_again(endpoint, tmp_path):
-    endpoint.status = 401
-    with pytest.raises(RuntimeError, match="status 401"):
-        run(endpoint.problems, EndpointModel("m", endpoint.url, wait=0.01, concurrency=1), tmp_path / "c.jsonl")
+def test_as_many_requests_are_under_way_as_were_asked_for(endpoint, tmp_path):
+    endpoint.wait = 0.2
+    run(endpoint.problems, EndpointModel("m", endpoint.url, concurrency=3), tmp_path / "c.jsonl")
+    assert endpoint.most == 3
+
+
+def test_a_server_that_stays_away_loses_nothing(endpoint, tmp_path):
+    out = tmp_path / "c.jsonl"
+    endpoint.trouble = [(200, {}, None), (200, {}, None), *[(500, {}, "")] * 2]
+    with pytest.raises(RuntimeError, match="did not answer in 2 attempts: status 500"):
+        run(endpoint.problems, EndpointModel("m", endpoint.url, wait=0.01, retries=1, concurrency=1), out)
+    assert len(out.read_text().splitlines()) >= 2
+    before = len(endpoint.bodies)
+    missing = len(endpoint.problems) - len(out.read_text().splitlines())
+    done = run(endpoint.problems, EndpointModel("m", endpoint.url, concurrency=1), out)
+    assert [line["problem_id"] for line in done] == [problem.id for problem in endpoint.problems]
+    assert len(endpoint.bodies) == before + missing
+
+
+def test_a_refusal_is_no_reason_to_try_again_and_tells_no_key(endpoint, tmp_path, monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
+    said = json.dumps({"error": {"message": "wrong key: sk-secret"}})
+    endpoint.trouble = [(401, {}, said)] * 9
+    with pytest.raises(RuntimeError, match=r"status 401: wrong key: \.\.\.$"):
+        run(endpoint.problems[:1], EndpointModel("m", endpoint.url, wait=0.01), tmp_path / "c.jsonl")
+    assert len(endpoint.bodies) == 1
+
+
+def test_a_redirect_is_not_followed_with_the_key(endpoint, tmp_path, monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
+    endpoint.trouble = [(302, {"Location": endpoint.url.replace("127.0.0.1", "localhost")}, "")]
+    with pytest.raises(RuntimeError, match="status 302"):
+        run(endpoint.problems[:1], EndpointModel("m", endpoint.url, wait=0.01), tmp_path / "c.jsonl")
+    assert endpoint.moved == []
+
+
+def test_an_endpoint_without_prefill_is_asked_for_the_number_in_a_turn_of_its_own(endpoint, tmp_path):
+    short = json.dumps({"choices": [{"message": {"content": "It is easy."}, "finish_reason": "stop"}]})
+    number = json.dumps({"choices": [{"message": {"content": "7"}, "finish_reason": "stop"}]})
+    endpoint.trouble = [(200, {}, short), (200, {}, number)]
+    body = {"max_tokens": None, "max_completion_tokens": 99}
+    model = EndpointModel("m", endpoint.url, prefill=False, body=body)
+    (found,) = run(endpoint.problems[:1], model, tmp_path / "c.jsonl")
+    assert found["completion"].endswith("the answer (arabic numerals) is 7")
+    first, second = endpoint.bodies
+    assert first["messages"][-1]["role"] == "user"
+    assert [m["role"] for m in second["messages"][-2:]] == ["assistant", "user"]
+    assert "It is easy." in second["messages"][-2]["content"]
+    assert "max_tokens" not in first
+    assert first["max_completion_tokens"] == 99
 
 
 def test_vllm_is_given_messages_to_continue():
@@ -116,14 +178,6 @@ def test_the_harness_functions_score_a_document():
     assert lm_eval.process_results(doc, [problem.gold_trace])["efficiency"] == 1
     assert lm_eval.mean_of_known([1.0, float("nan")]) == 1
     assert (lm_eval.task_folder() / "proof_efficiency.yaml").exists()
-
-
-def test_the_inspect_task_runs_with_its_mock_model(tmp_path):
-    inspect_ai = pytest.importorskip("inspect_ai")
-    from thrifty.evaluation.reasoning.hosts.inspect_task import proof_efficiency
-
-    (log,) = inspect_ai.eval(proof_efficiency(n=1), model="mockllm/model", log_dir=str(tmp_path), display="none")
-    assert log.status == "success"
 
 
 def test_the_command_line_from_problems_to_a_page(thrifty, tmp_path):

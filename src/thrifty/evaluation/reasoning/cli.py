@@ -121,6 +121,10 @@ def run(
     runner: Annotated[str, typer.Option(help="**endpoint**, **transformers** or **vllm**.")] = "endpoint",
     base_url: Annotated[str | None, typer.Option(help="Of the endpoint; else the variable OPENAI_BASE_URL.")] = None,
     key_variable: Annotated[str, typer.Option(help="The variable that holds the key.")] = "OPENAI_API_KEY",
+    prefill: Annotated[bool, typer.Option(help="The endpoint goes on from the beginning of an answer.")] = True,
+    body: Annotated[
+        str | None, typer.Option(help="Of an endpoint: JSON fields in place of what is sent; null leaves one out.")
+    ] = None,
     gguf_file: Annotated[str | None, typer.Option(help="Of a model folder: the GGUF file in it.")] = None,
     k: Annotated[int, typer.Option("--k", help="Worked examples before each problem.", min=0)] = 5,
     max_tokens: Annotated[int, typer.Option(help="Of a completion.", min=1)] = 4000,
@@ -147,7 +151,9 @@ def run(
         return
     asked: Any
     if runner == "endpoint":
-        asked = models.EndpointModel(model, base_url, key_variable=key_variable, concurrency=concurrency)
+        asked = models.EndpointModel(
+            model, base_url, key_variable=key_variable, concurrency=concurrency, prefill=prefill, body=_fields(body)
+        )
     elif runner == "transformers":
         asked = models.TransformersModel.from_pretrained(model, **({"gguf_file": gguf_file} if gguf_file else {}))
     elif runner == "vllm":
@@ -162,6 +168,16 @@ def run(
         max_tokens=max_tokens,
         progress=lambda done, all_: typer.echo(f"{done} of {all_}", err=True),
     )
+
+
+def _fields(text: str | None) -> dict[str, Any]:
+    try:
+        found = json.loads(text or "{}")
+    except json.JSONDecodeError:
+        found = None
+    if not isinstance(found, dict):
+        raise ValueError(f"--body: expected a JSON object, got {text!r}")
+    return found
 
 
 @app.command()

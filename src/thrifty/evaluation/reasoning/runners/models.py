@@ -11,16 +11,18 @@ import os
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from thrifty._common.checks import number, whole
 from thrifty._common.extras import require
-from thrifty.evaluation.reasoning.runners.prompts import Messages
+from thrifty.evaluation.reasoning.runners.prompts import Messages, without_prefill
 
 _LOG = logging.getLogger(__name__)
+#: Where a model that goes on begins to ask itself the next question.
+RUN_ON = "\nQ:"
 #: Statuses after which another try may do.
 _PASSING = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
 
@@ -58,7 +60,9 @@ class EndpointModel:
         wait: Seconds before the first of them.
         timeout: Seconds for one request.
         prefill: The endpoint continues the assistant's message (vLLM and SGLang do when told so, which is done); else
-            the beginning is left out.
+            it is asked without a beginning.
+        body: Fields of the request in place of what is sent; ``None`` leaves one out. Some endpoints want
+            ``{"max_tokens": None, "max_completion_tokens": 4000, "temperature": None}``.
 
     Raises:
         ValueError: There is no URL, or a number will not do.
@@ -82,6 +86,7 @@ class EndpointModel:
         wait: float = 1.0,
         timeout: float = 600.0,
         prefill: bool = True,
+        body: Mapping[str, Any] | None = None,
     ) -> None:
         url = base_url or os.environ.get("OPENAI_BASE_URL", "")
         if not url.startswith(("http://", "https://")):
@@ -89,7 +94,8 @@ class EndpointModel:
         self.name, self.base_url, self.key_variable = name, url.rstrip("/"), key_variable
         self.concurrency, self.retries = whole("concurrency", concurrency), whole("retries", retries, least=0)
         self.wait = number("wait", wait, "seconds", least=0)
-        self.timeout, self.prefill = number("timeout", timeout, "seconds above 0", least=1e-3), prefill
+        self.timeout = number("timeout", timeout, "seconds above 0", least=1e-3)
+        self.prefill, self.body = prefill, dict(body or {})
 
     def complete(self, prompts: Sequence[Messages], max_tokens: int) -> Iterator[tuple[int, Completion]]:
         """Yield completions as they come.
@@ -117,21 +123,23 @@ class EndpointModel:
         body: dict[str, Any] = {"model": self.name, "messages": messages, "max_tokens": max_tokens, "temperature": 0}
         if self.prefill:
             body |= {"continue_final_message": True, "add_generation_prompt": False}
-        elif messages[-1]["role"] == "assistant":
-            body["messages"] = messages[:-1]
-        why = ""
+        else:
+            body["messages"] = without_prefill(messages)
+        body = {field: value for field, value in (body | self.body).items() if value is not None}
+        why, wait = "", 0.0
         for attempt in range(self.retries + 1):
             if attempt:
-                time.sleep(self.wait * 2 ** (attempt - 1))
+                time.sleep(max(wait, self.wait * 2 ** (attempt - 1)))
                 _LOG.info("attempt %d of %d: %s", attempt + 1, self.retries + 1, why)
             try:
                 return self._read(self._post(body))
             except urllib.error.HTTPError as error:
-                why = f"status {error.code}"
+                why, wait = f"status {error.code}", _seconds(error.headers.get("Retry-After"))
                 if error.code not in _PASSING:
-                    raise RuntimeError(f"{self.base_url} refused the request: {why}") from None
+                    said = _said(error).replace(os.environ.get(self.key_variable) or "\0", "...")
+                    raise RuntimeError(f"{self.base_url} refused the request: {why}{said}") from None
             except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
-                why = type(error).__name__
+                why, wait = type(error).__name__, 0.0
         raise RuntimeError(f"{self.base_url} did not answer in {self.retries + 1} attempts: {why}")
 
     def _post(self, body: dict[str, Any]) -> Any:
@@ -141,7 +149,7 @@ class EndpointModel:
         request = urllib.request.Request(  # noqa: S310 - the scheme is checked when the model is made
             f"{self.base_url}/chat/completions", json.dumps(body).encode(), headers
         )
-        with urllib.request.urlopen(request, timeout=self.timeout) as response:  # noqa: S310
+        with urllib.request.build_opener(_StayHere).open(request, timeout=self.timeout) as response:
             return json.load(response)
 
     @staticmethod
@@ -152,6 +160,27 @@ class EndpointModel:
         text = (f"<think>{thought}</think>" if thought else "") + (message.get("content") or "")
         reason = choice.get("finish_reason") or "stop"
         return Completion(text, reason, usage.get("prompt_tokens", 0), usage.get("completion_tokens", 0))
+
+
+class _StayHere(urllib.request.HTTPRedirectHandler):
+    """Follows no redirect: it would take the key along to wherever it leads."""
+
+    def redirect_request(self, *_: Any) -> None:
+        """Make none."""
+
+
+def _seconds(retry_after: str | None) -> float:
+    """Return what a Retry-After header asks for, at most a minute."""
+    return min(60.0, float(retry_after)) if retry_after and retry_after.isdigit() else 0.0
+
+
+def _said(error: urllib.error.HTTPError) -> str:
+    """Return what a refusal says for itself, in a line."""
+    try:
+        said = json.loads(error.read(10_000))["error"]
+        return f": {' '.join(str(said.get('message', said) if isinstance(said, dict) else said).split())[:200]}"
+    except (OSError, ValueError, KeyError, TypeError):
+        return ""
 
 
 class TransformersModel:
@@ -187,6 +216,11 @@ class TransformersModel:
     def complete(self, prompts: Sequence[Messages], max_tokens: int) -> Iterator[tuple[int, Completion]]:
         """Yield completions in the order of the prompts."""
         torch = require("torch", extra="llm")
+
+        def next_question(ids: Any, *_: Any) -> Any:
+            tails = self.tokenizer.batch_decode(ids[:, -8:])  # stop_strings= refuses tokenizers that cannot write one
+            return torch.tensor([RUN_ON in tail for tail in tails], device=ids.device)
+
         for at, messages in enumerate(prompts):
             inputs = self.tokenizer(rendered(self.tokenizer, messages), return_tensors="pt", add_special_tokens=False)
             ids = inputs["input_ids"].to(self.model.device)
@@ -197,8 +231,7 @@ class TransformersModel:
                     max_new_tokens=max_tokens,
                     do_sample=False,
                     pad_token_id=self.tokenizer.pad_token_id or self.tokenizer.eos_token_id,
-                    tokenizer=self.tokenizer,
-                    stop_strings=["\nQ:"],
+                    stopping_criteria=[next_question],
                 )
             new = out[0, ids.shape[1] :]
             reason = "length" if len(new) >= max_tokens else "stop"
@@ -245,7 +278,7 @@ class VLLMModel:
             engine, sampling = vllm.LLM(self._path, **self._options), vllm.SamplingParams
         else:
             engine, sampling = self._engine(self._path, **self._options), dict
-        settings = sampling(temperature=0.0, max_tokens=max_tokens, stop=["\nQ:"])
+        settings = sampling(temperature=0.0, max_tokens=max_tokens, stop=[RUN_ON])
         outputs = engine.chat(list(prompts), settings, add_generation_prompt=False, continue_final_message=True)
         for at, output in enumerate(outputs):
             first = output.outputs[0]

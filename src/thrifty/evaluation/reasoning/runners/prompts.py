@@ -43,6 +43,17 @@ def answer_prompt(asked: Messages, completion: str) -> Messages:
     return [*asked[:-1], {"role": "assistant", "content": begun}]
 
 
+def without_prefill(asked: Messages) -> Messages:
+    """Return the messages for a model that answers and does not go on: no beginning, and the number asked for."""
+    *before, begun = asked
+    if begun["role"] != "assistant":
+        return asked
+    if not begun["content"].rstrip().endswith(ANSWER):
+        return before
+    written = begun["content"].rstrip().removesuffix(ANSWER).rstrip()
+    return [*before, {"role": "assistant", "content": written}, {"role": "user", "content": f"{ANSWER} ..."}]
+
+
 def prompt_hash(messages: Messages, model: str, max_tokens: int) -> str:
     """Return what a completion is kept under: another prompt, model or length is another completion."""
     text = json.dumps([messages, model, max_tokens], ensure_ascii=False)

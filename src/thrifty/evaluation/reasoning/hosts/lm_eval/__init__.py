@@ -5,6 +5,7 @@ Source: lm-evaluation-harness' ``generate_until`` tasks with functions for docum
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -35,8 +36,6 @@ def load(
     datasets = require("datasets", extra="llm")
 
     def rows(problems: Sequence[Problem]) -> Any:
-        import json
-
         return datasets.Dataset.from_list(
             [{"question": p.text, "gold": p.gold_trace, "record": json.dumps(p.to_record())} for p in problems]
         )
@@ -57,8 +56,6 @@ def doc_to_target(doc: dict[str, Any]) -> str:
 
 def process_results(doc: dict[str, Any], results: Sequence[str]) -> dict[str, float]:
     """Score a completion."""
-    import json
-
     found = score(Problem.from_record(json.loads(doc["record"])), results[0])
     return {
         "correct": float(found.correct),
