@@ -364,7 +364,7 @@ def test_files_that_are_damaged_or_anothers(table, tmp_path):
                 kind.load(tmp_path / name)
     (tmp_path / "deep.json").write_text("[" * 100_000)
     for name in ("deep.json", "pickle"):
-        with pytest.raises(ValueError, match=f"{name}: expected constraints as JSON"):
+        with pytest.raises(ValueError, match=f"{name}: expected JSON"):
             Constraints.from_json(tmp_path / name)
 
 

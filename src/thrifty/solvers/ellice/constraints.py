@@ -86,12 +86,12 @@ class Constraints:
         """
         known = [entry.name for entry in fields(cls)]
         name = str(text) if isinstance(text, os.PathLike) else "constraints"
-        try:
-            if isinstance(text, os.PathLike):
+        if isinstance(text, os.PathLike):
+            try:
                 text = Path(text).read_text(encoding="utf-8")
-            stored = settings.parse(text, SCHEMA, VERSION, known=known, headless=True, name=name)
-        except (UnicodeDecodeError, RecursionError) as error:
-            raise ValueError(f"{name}: expected constraints as JSON, got what is none: {error}") from None
+            except UnicodeDecodeError as error:
+                raise ValueError(f"{name}: expected JSON, got what is no text: {error}") from None
+        stored = settings.parse(text, SCHEMA, VERSION, known=known, headless=True, name=name)
         if isinstance(stored.get("linear"), list):
             stored["linear"] = tuple(stored["linear"])
         return cls(**stored)
