@@ -23,6 +23,7 @@ from thrifty.data.coreset import (
     matching_pursuit,
 )
 from thrifty.data.coreset.quotas import size_of
+from thrifty.data.coreset.rivals import resolved_pursuit
 from thrifty.data.coreset.scoring import cross_entropy
 from thrifty.data.coreset.selectors import craig
 
@@ -59,30 +60,6 @@ def test_golden_pursuit(lam, k, indices, weights, residual):
     assert found.residual == pytest.approx(residual, abs=1e-4)
 
 
-def plain_pursuit(A, b, k, lam, eps=1e-4):
-    """The specification's loop, with everything made anew at each step."""
-    active, seen = [], {}
-    gamma, r = np.empty(0), b
-    for _ in range(2 * k):
-        if len(active) == k or np.linalg.norm(r) <= eps * np.linalg.norm(b):
-            break
-        products = A @ r
-        products[[i for i in range(len(A)) if i in active or seen.get(i, 0) > 1]] = -np.inf
-        j = int(products.argmax())
-        if products[j] <= 0:
-            break
-        active.append(j)
-        seen[j] = seen.get(j, 0) + 1
-        while True:
-            S = A[active]
-            gamma = np.linalg.solve(S @ S.T + lam * np.eye(len(active)), S @ b)
-            if not len(gamma) or gamma.min() >= 0:
-                break
-            active.pop(int(gamma.argmin()))
-        r = b - gamma @ A[active] if active else b
-    return active, gamma, np.linalg.norm(r)
-
-
 @pytest.mark.parametrize("kept", [10**9, 0])
 @pytest.mark.parametrize("lam", [0.0, 0.5, 5.0])
 def test_pursuit_is_the_plain_loop(lam, kept, monkeypatch):
@@ -92,7 +69,7 @@ def test_pursuit_is_the_plain_loop(lam, kept, monkeypatch):
         rng = np.random.default_rng(seed)
         A = rng.normal(size=(30, 8)) + 0.3
         b = A.sum(0) + rng.normal(size=8)
-        active, gamma, residual = plain_pursuit(A, b, 8, lam)
+        active, gamma, residual = resolved_pursuit(A, b, 8, lam)
         found = matching_pursuit(DenseGradients(torch.from_numpy(A)), torch.from_numpy(b), 8, lam)
         assert found.indices.tolist() == active
         np.testing.assert_allclose(found.weights, gamma, rtol=1e-7, atol=1e-9)

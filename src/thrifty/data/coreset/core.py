@@ -120,7 +120,7 @@ class Coreset:
         self.subset: Subset | None = None
         self.epoch = 0
         self.plain = dataset if scoring_dataset is None else scoring_dataset
-        self._validation, self._collate = validation, collate_fn
+        self._validation, self.collate_fn = validation, collate_fn
         self._batch, self._workers = whole("scoring_batch_size", scoring_batch_size), num_workers
         self.scorer = GradientScorer(model, loss, grad, head)
         self.losses = torch.full((self.n,), math.nan)
@@ -277,7 +277,7 @@ class Coreset:
     def batches(self, dataset: Any, indices: Sequence[int]) -> DataLoader[Any]:
         """Return samples as they are scored: in order, without augmentation if there is a data set without it."""
         return DataLoader(
-            TorchSubset(dataset, list(indices)), self._batch, collate_fn=self._collate, num_workers=self._workers,
+            TorchSubset(dataset, list(indices)), self._batch, collate_fn=self.collate_fn, num_workers=self._workers,
             generator=torch.Generator(),  # else it would draw from the global one
         )  # fmt: skip
 
