@@ -6,10 +6,15 @@ import subprocess
 import sys
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from thrifty.evaluation.reasoning import Lexicon, bundles, faults, generate, read_problem, read_problems, write_problems
+from thrifty.evaluation.reasoning.logic import theorems
+from thrifty.evaluation.reasoning.problems import wording
 from thrifty.evaluation.reasoning.problems.lexicon import Topic
 from thrifty.evaluation.reasoning.problems.problem import AMOUNTS, CELLS, CONNECTIONS, OVERLAPS, Cell
+from thrifty.evaluation.reasoning.problems.reading import TextClock, read_statement
 from thrifty.evaluation.reasoning.problems.templates import templates
 
 
@@ -75,6 +80,76 @@ def test_a_record_is_read_as_it_was_written(tmp_path, made):
     assert read_problems(path) == problems
     with pytest.raises(FileExistsError):
         write_problems(problems, path)
+
+
+WORDS = Lexicon.default()
+AGENTS = st.builds(
+    lambda name, relations: "".join([name, *(f"’s {relation}" for relation in relations)]),
+    st.sampled_from(WORDS.names),
+    st.lists(st.sampled_from(WORDS.relations), max_size=2),
+)
+THINGS = st.sampled_from([noun[0] for topic in WORDS.topics for noun in topic.parts] + [n[0] for n in WORDS.plain])
+NUMBERS = st.integers(0, 12_000)
+
+
+@st.composite
+def told(draw):
+    """A statement about containers at time 0, with how it is to be worded."""
+    a, b, c, d = draw(st.lists(AGENTS, min_size=4, max_size=4, unique=True))
+    thing, other = draw(st.lists(THINGS, min_size=2, max_size=2, unique=True))
+    number, side = draw(NUMBERS), draw(st.sampled_from(["receiver", "sender"]))
+    first, second = (a, thing, 0), (b, draw(st.sampled_from([thing, other])), 0)
+    third, fourth = (c, thing, 0), (d, thing, 0)
+    theorem = draw(
+        st.sampled_from(
+            [
+                theorems.cont(a, thing, number),
+                theorems.comp(first, second, draw(st.sampled_from([number, -number]))),
+                theorems.times(first, second, number + 1),
+                theorems.transfer(first, (b, thing, 0), number),
+                theorems.transfer(first, None, number)
+                if side == "receiver"
+                else theorems.transfer(None, first, number),
+                theorems.rate(a, thing, other, number),
+                theorems.compeq(first, (b, thing, 0), third, fourth),
+            ]
+        )
+    )
+    subject = draw(st.sampled_from(theorem.key[1:])) if theorem.predicate == "comp" else None
+    return wording.statement(theorem, WORDS, draw(st.floats(0, 0.999)), subject=subject, side=side), theorem
+
+
+@settings(max_examples=80, deadline=None)
+@given(told())
+def test_every_statement_reads_back_as_what_was_said(pair):
+    text, theorem = pair
+    assert len(WORDS.reader.all(text)) == 1, text
+    assert read_statement(text, WORDS.reader, TextClock()) == theorem
+    assert read_statement(text.replace("’", "'"), WORDS.reader, TextClock()) == theorem
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(told(), min_size=1, max_size=6))
+def test_a_text_reads_back_with_the_times_at_which_its_statements_stand(several):
+    clock, passed = TextClock(), {}
+    for text, theorem in several:
+
+        def now(part, passed=passed):
+            if isinstance(part, tuple) and len(part) == 3 and isinstance(part[2], int):
+                return (part[0], part[1], passed.get(part[:2], 0))
+            return part
+
+        if theorem.predicate == "cont":
+            expected = (*theorem.key[:3], passed.get(theorem.key[1:3], 0))
+        else:
+            expected = (theorem.key[0], *map(now, theorem.key[1:]))
+            if theorem.predicate == "comp":  # the two stand in sorted order, times included
+                assert set(read_statement(text, WORDS.reader, clock).key) == set(expected)
+                continue
+        assert read_statement(text, WORDS.reader, clock).key == expected
+        if theorem.predicate == "transfer":
+            for place in filter(None, theorem.key[1:]):
+                passed[place[:2]] = passed.get(place[:2], 0) + 1
 
 
 def test_a_seed_gives_the_same_bytes_in_every_process():

@@ -22,6 +22,7 @@ from thrifty.evaluation.reasoning import (
 from thrifty.evaluation.reasoning.hosts import lm_eval
 from thrifty.evaluation.reasoning.hosts.rewards import reward_rows
 from thrifty.evaluation.reasoning.runners.prompts import prompt
+from thrifty.evaluation.reasoning.runners.run import read_completions
 
 
 @pytest.fixture
@@ -102,6 +103,17 @@ def test_a_server_that_stays_away_loses_nothing(endpoint, tmp_path):
     done = run(endpoint.problems, EndpointModel("m", endpoint.url, concurrency=1), out)
     assert [line["problem_id"] for line in done] == [problem.id for problem in endpoint.problems]
     assert len(endpoint.bodies) == before + missing
+
+
+def test_a_line_that_was_cut_off_is_asked_for_again(endpoint, tmp_path):
+    out, model = tmp_path / "c.jsonl", EndpointModel("m", endpoint.url)
+    run(endpoint.problems, model, out)
+    whole = out.read_text().splitlines(keepends=True)
+    for cut in ("", '{"problem', whole[-1][:-9], whole[-1][:-1]):
+        out.write_text("".join(whole[:-1]) + cut)
+        again = run(endpoint.problems, model, out)
+        assert len(again) == len(read_completions(out)) == len(endpoint.problems)
+        assert sorted(out.read_text().splitlines()) == sorted(line.rstrip() for line in whole)
 
 
 def test_a_refusal_is_no_reason_to_try_again_and_tells_no_key(endpoint, tmp_path, monkeypatch):

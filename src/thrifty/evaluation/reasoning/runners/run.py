@@ -89,6 +89,8 @@ def run(
     shown = {query: examples(k, query=query) for query in {problem.query for problem in problems}}
     asked = [prompt(problem, shown[problem.query]) for problem in problems]
     keys = [prompt_hash(messages, model.name, max_tokens) for messages in asked]
+    if out.exists():
+        _drop_cut_line(out)
     kept = {line["prompt_hash"]: line for line in read_completions(out)} if out.exists() else {}
     waiting = [at for at, key in enumerate(keys) if key not in kept]
     progress(len(problems) - len(waiting), len(problems))
@@ -125,6 +127,13 @@ def run(
             at, found = silent[number]
             keep(at, found._replace(text=f"{found.text.rstrip()}\n{ANSWER} {said.text.strip()}"))
     return [kept[key] for key in keys]
+
+
+def _drop_cut_line(path: Path) -> None:
+    """Take off a last line that an interrupted run left unfinished: what is added begins a line of its own."""
+    with path.open("rb+") as file:
+        whole_lines = file.read().rfind(b"\n") + 1
+        file.truncate(whole_lines)
 
 
 def read_completions(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
