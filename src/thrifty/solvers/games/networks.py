@@ -20,6 +20,34 @@ from numpy.typing import NDArray
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
+#: How far log weights may lie apart where products of two of them must not underflow.
+LINEAR_RANGE = 300.0
+
+
+@njit(cache=True)
+def eliminate(w: Floats, size: int, keep: int, sums: Floats) -> float:
+    """Eliminate nodes ``keep`` to ``size``, in place; fill in their sums, and return the log of the product of those.
+
+    ``w[k, i]`` is then the probability that a walk from an eliminated k first meets the nodes before it in i.
+    """
+    product = 0.0
+    for k in range(size - 1, keep - 1, -1):
+        total = 0.0
+        for j in range(k):
+            total += w[k, j]
+        sums[k] = total
+        product += math.log(total) if total > 0.0 else -math.inf
+        for i in range(k):
+            if w[k, i] > 0.0:
+                share = w[k, i] / total
+                w[k, i] = share
+                for j in range(i):
+                    if w[j, k] > 0.0:
+                        more = share * w[j, k]
+                        w[i, j] += more
+                        w[j, i] += more
+    return product
+
 
 @njit(cache=True)
 def embed(nodes: int, tail: Ints, head: Ints, weight: Floats, place: Floats) -> float:
@@ -28,23 +56,8 @@ def embed(nodes: int, tail: Ints, head: Ints, weight: Floats, place: Floats) -> 
     for e in range(tail.size):
         w[tail[e], head[e]] += weight[e]
         w[head[e], tail[e]] += weight[e]
-    log_trees = 0.0
     sums = np.zeros(nodes)
-    for k in range(nodes - 1, 0, -1):
-        total = 0.0
-        for j in range(k):
-            total += w[k, j]
-        sums[k] = total
-        log_trees += math.log(total)
-        for i in range(k):
-            share = w[k, i] / total
-            w[k, i] = share  # from here on: where a walk from k first meets the rest
-            if share > 0.0:
-                for j in range(i):
-                    if w[j, k] > 0.0:
-                        more = share * w[j, k]
-                        w[i, j] += more
-                        w[j, i] += more
+    log_trees = eliminate(w, nodes, 1, sums)
     place[:, :] = 0.0
     for k in range(1, nodes):
         for j in range(1, k):
@@ -92,22 +105,22 @@ def _log_sum(a: float, b: float) -> float:
 
 
 @njit(cache=True)
-def log_weights(nodes: int, tail: Ints, head: Ints, theta: Floats) -> Floats:
-    """Return the matrix of log conductances between nodes; parallel edges add up."""
-    w = np.full((nodes, nodes), -math.inf)
+def conductances(nodes: int, tail: Ints, head: Ints, theta: Floats, top: float, logs: bool) -> Floats:
+    """Return the matrix of conductances between nodes, exp(theta - top) or its logarithm; parallel edges add up."""
+    w = np.full((nodes, nodes), -math.inf if logs else 0.0)
     for e in range(tail.size):
         a, b = tail[e], head[e]
         if a != b:
-            w[a, b] = _log_sum(w[a, b], theta[e])
+            w[a, b] = _log_sum(w[a, b], theta[e] - top) if logs else w[a, b] + math.exp(theta[e] - top)
             w[b, a] = w[a, b]
     return w
 
 
 @njit(cache=True)
-def eliminate(w: Floats, keep: int) -> float:
-    """Eliminate the nodes from ``keep`` on, in the log domain and in place; return the log of the product of S_k."""
+def log_eliminate(w: Floats, size: int, keep: int) -> float:
+    """Eliminate likewise in the log domain, and likewise return the log of the product of sums."""
     product = 0.0
-    for k in range(w.shape[0] - 1, keep - 1, -1):
+    for k in range(size - 1, keep - 1, -1):
         top = -math.inf
         for j in range(k):
             top = max(top, w[k, j])
@@ -129,51 +142,86 @@ def eliminate(w: Floats, keep: int) -> float:
 
 
 @njit(cache=True)
-def log_conductances(w: Floats, ids: Ints, found: Floats) -> None:
-    """Fill ``found`` with log effective conductances between all pairs of nodes, however far weights lie apart.
+def effective(w: Floats, found: Floats, logs: bool) -> None:
+    """Fill ``found`` with (log) effective conductances between all pairs of nodes, however far weights lie apart.
 
     Nodes are dealt into four groups; for each two of them the others are eliminated, and the rest is solved likewise:
-    six problems of half the size, so O(nodes³) in all.
+    six problems of half the size, so O(nodes³) in all. The stack is our own: numba's cache does not bear recursion.
     """
-    count = ids.size
-    if count == 2:
-        found[ids[0], ids[1]] = w[0, 1]
-        found[ids[1], ids[0]] = w[0, 1]
-        return
-    groups = min(4, count)
-    for a in range(groups):
-        for b in range(a):
-            order = np.empty(count, np.int64)
-            kept = 0
-            for i in range(count):
-                if i % groups == a or i % groups == b:
-                    order[kept] = i
-                    kept += 1
-            last = kept
-            for i in range(count):
-                if i % groups != a and i % groups != b:
-                    order[last] = i
-                    last += 1
-            part = np.empty((count, count))
-            for i in range(count):
-                for j in range(count):
-                    part[i, j] = w[order[i], order[j]]
-            eliminate(part, kept)
-            log_conductances(part[:kept, :kept].copy(), ids[order[:kept]], found)
+    nodes = w.shape[0]
+    levels = 3 + math.ceil(math.log2(nodes))
+    work, sums = np.empty((levels, nodes, nodes)), np.empty(nodes)
+    names = np.empty((levels, nodes), np.int64)
+    counts, tried = np.zeros(levels, np.int64), np.zeros(levels, np.int64)
+    work[0] = w
+    names[0] = np.arange(nodes)
+    counts[0] = nodes
+    level = 0
+    while level >= 0:
+        count, here, below, order = counts[level], work[level], work[level + 1], names[level + 1]
+        if count == 2:
+            found[names[level, 0], names[level, 1]] = here[0, 1]
+            found[names[level, 1], names[level, 0]] = here[0, 1]
+            level -= 1
+            continue
+        groups = min(4, count)
+        if tried[level] == groups * (groups - 1) // 2:
+            level -= 1
+            continue
+        a, b = 1, tried[level]
+        while b >= a:
+            b -= a
+            a += 1
+        tried[level] += 1
+        kept = 0
+        for i in range(count):
+            if i % groups == a or i % groups == b:
+                order[kept] = i
+                kept += 1
+        last = kept
+        for i in range(count):
+            if i % groups != a and i % groups != b:
+                order[last] = i
+                last += 1
+        for i in range(count):
+            for j in range(count):
+                below[i, j] = here[order[i], order[j]]
+        if logs:
+            log_eliminate(below, count, kept)
+        else:
+            eliminate(below, count, kept, sums)
+        for i in range(kept):
+            order[i] = names[level, order[i]]
+        level += 1
+        counts[level] = kept
+        tried[level] = 0
+
+
+@njit(cache=True)
+def domain(theta: Floats) -> tuple[float, bool]:
+    """Return the largest log weight, and whether the others lie so far below it that only logarithms hold them."""
+    top, low = -math.inf, math.inf
+    for here in theta:
+        top = max(top, here)
+        if here > -math.inf:
+            low = min(low, here)
+    return top, top - low > LINEAR_RANGE
 
 
 @njit(cache=True)
 def wide_marginals(nodes: int, tail: Ints, head: Ints, theta: Floats, x: Floats) -> float:
     """Fill ``x`` likewise for weights of any range, and return log K; edges within one node count as contracted."""
-    w = log_weights(nodes, tail, head, theta)
-    found = np.full((nodes, nodes), -math.inf)
+    top, logs = domain(theta)
+    w = conductances(nodes, tail, head, theta, top, logs)
+    found = np.full((nodes, nodes), -math.inf if logs else 0.0)
     if nodes > 1:
-        log_conductances(w.copy(), np.arange(nodes), found)
+        effective(w, found, logs)
     for e in range(tail.size):
         x[e] = 0.0
         if tail[e] != head[e] and theta[e] > -math.inf:
-            x[e] = min(1.0, math.exp(theta[e] - found[tail[e], head[e]]))
-    return eliminate(w, 1)
+            between = found[tail[e], head[e]]
+            x[e] = min(1.0, math.exp(theta[e] - top - between) if logs else math.exp(theta[e] - top) / between)
+    return top * (nodes - 1) + (log_eliminate(w, nodes, 1) if logs else eliminate(w, nodes, 1, np.empty(nodes)))
 
 
 @njit(cache=True)
@@ -256,9 +304,10 @@ def contract_and_delete(nodes: int, tail: Ints, head: Ints, theta: Floats, unifo
     """Fill ``taken`` with a random tree, edge by edge: taken edges are contracted, the others deleted.
 
     Edge e is taken with probability w_e over the effective conductance between its ends in what is left of the graph,
-    in the log domain; heavy edges come first, so that the graph shrinks early.
+    heavy edges coming first, so that the graph shrinks early.
     """
     ends, other, left = tail.copy(), head.copy(), theta.copy()
+    top, logs = domain(theta)
     count, alive = 0, nodes
     for e in np.argsort(-theta):
         a, b = min(ends[e], other[e]), max(ends[e], other[e])
@@ -271,13 +320,18 @@ def contract_and_delete(nodes: int, tail: Ints, head: Ints, theta: Floats, unifo
             if order[i] == b:
                 at = i
         order[at], order[1] = order[1], b
-        w = log_weights(alive, ends, other, left)
+        w = conductances(alive, ends, other, left, top, logs)
         part = np.empty((alive, alive))
         for i in range(alive):
             for j in range(alive):
                 part[i, j] = w[order[i], order[j]]
-        eliminate(part, 2)
-        if math.log(max(uniforms[e], 1e-300)) < left[e] - part[0, 1]:
+        if logs:
+            log_eliminate(part, alive, 2)
+            chance = math.exp(left[e] - top - part[0, 1])
+        else:
+            eliminate(part, alive, 2, np.empty(alive))
+            chance = math.exp(left[e] - top) / part[0, 1]
+        if uniforms[e] < chance:
             taken[count] = e
             count += 1
             for f in range(ends.size):

@@ -56,7 +56,7 @@ class TreeLaw(Law):
     def draw(self, rng: np.random.Generator) -> Ints:
         """Return the edges of a tree, by Wilson's walks; by contraction where those would take too long."""
         actions, taken = self._set, np.empty(self._set.m, np.int64)
-        limit = 50 * actions.d * actions.nodes if self.plain else 0
+        limit = 10 * actions.nodes**2 if self.plain else 0  # about what contraction costs
         if not networks.wilson(*actions.neighbours, self._weight, limit, rng, taken):
             return self.draw_by_contraction(rng)
         return np.sort(taken)
