@@ -61,3 +61,24 @@ def number(name: str, value: Any, what: str, *, least: float = -math.inf, below:
 def is_number(value: object) -> bool:
     """Tell whether it is a real number; a bool is none."""
     return isinstance(value, Real) and not isinstance(value, bool)
+
+
+def positive(name: str, value: Any, what: str = "a positive number") -> float:
+    """Return a finite number above 0.
+
+    Raises:
+        ValueError: It is none.
+    """
+    if number(name, value, what, least=0) == 0:
+        raise ValueError(f"{name}: expected {what}, got {value!r}")
+    return float(value)
+
+
+def flag(name: str, value: Any) -> None:
+    """Refuse what is neither True nor False; a text is true whatever it says.
+
+    Raises:
+        ValueError: It is neither.
+    """
+    if not isinstance(value, bool):
+        raise ValueError(f"{name}: expected True or False, got {value!r}")

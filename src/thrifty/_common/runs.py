@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
+
+from filelock import FileLock, Timeout
 
 from thrifty._common.checks import one_of
 from thrifty._common.extras import require
 from thrifty._common.files import write_whole
+from thrifty._common.settings import parse, read_text
 
 VERSION = 1
 PRECISIONS = ("fp32", "bf16")
@@ -36,12 +40,14 @@ def enter_run(out: Path, kind: str, settings: Mapping[str, Any]) -> tuple[str | 
     """
     path = out / f"{kind}_run.json"
     if not path.exists() and first_process():
-        if out.exists() and any(out.iterdir()):
+        if out.exists() and any(
+            not entry.name.startswith(".") for entry in out.iterdir()
+        ):  # half a file of a killed run
             raise FileExistsError(f"{out}: there are files already, and no run to go on with; choose another folder")
         record = {"schema": f"thrifty.{kind}.run", "version": VERSION, **settings}
         write_whole(path, json.dumps(record, indent=1) + "\n")
     elif path.exists():
-        earlier = json.loads(path.read_text())
+        earlier = parse(read_text(path), f"thrifty.{kind}.run", VERSION, known=None, name=str(path))
         for name, value in settings.items():
             if earlier.get(name) != value:
                 raise ValueError(
@@ -49,10 +55,34 @@ def enter_run(out: Path, kind: str, settings: Mapping[str, Any]) -> tuple[str | 
                 )
     checkpoints = {int(p.name.rpartition("-")[2]): p for p in out.glob("checkpoint-*[0-9]")}
     for _, checkpoint in sorted(checkpoints.items(), reverse=True):
-        state = checkpoint / "trainer_state.json"  # written last: without it the save was cut off
-        if state.exists():
+        state = checkpoint / "trainer_state.json"  # written last: without it, or with half of it, the save was cut off
+        with suppress(OSError, ValueError):
             return str(checkpoint), json.loads(state.read_text())
     return None, {"global_step": 0, "log_history": []}
+
+
+@contextmanager
+def alone(out: Path) -> Iterator[None]:
+    """Keep other processes out of a run's folder: two of them would remove each other's checkpoints.
+
+    Args:
+        out: The folder; of the processes that torchrun started, the first holds it for all.
+
+    Raises:
+        ValueError: Another process is at work there.
+        OSError: The folder cannot be written.
+    """
+    if not first_process():
+        yield
+        return
+    out.mkdir(parents=True, exist_ok=True)
+    try:
+        lock = FileLock(out / ".lock").acquire(timeout=0)
+    except Timeout:
+        raise ValueError(f"out: another process is at work in {out}; wait for it, or choose another folder") from None
+    with lock:
+        yield
+        (out / ".lock").unlink(missing_ok=True)
 
 
 def world() -> tuple[int, int]:

@@ -68,7 +68,20 @@ class Settings:
     @classmethod
     def from_pretrained(cls, folder: str | os.PathLike[str]) -> Self:
         """Read what :meth:`save_pretrained` wrote; raises as :meth:`from_json`."""
-        return cls.from_json((Path(folder) / cls.file).read_text(encoding="utf-8"))
+        return cls.from_json(read_text(Path(folder) / cls.file))
+
+
+def read_text(path: str | os.PathLike[str]) -> str:
+    """Return the text of a file.
+
+    Raises:
+        ValueError: It is no UTF-8.
+        OSError: It cannot be read.
+    """
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}: expected text in UTF-8, got other bytes: {error}") from None
 
 
 def dump(settings: Mapping[str, Any], schema: str, version: int, **how: Any) -> str:
@@ -103,9 +116,11 @@ def parse(
     Raises:
         ValueError: It is no JSON object, of another schema or version, or has a key that is unknown or lacks one.
     """
+    if not isinstance(text, (str, bytes)):
+        raise TypeError(f"{name}: expected JSON as text, got a {type(text).__name__}")
     try:
         found = json.loads(text)
-    except (json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # no JSON, no UTF-8, or nested beyond all sense
         raise ValueError(f"{name}: expected JSON, got {text[:40]!r}: {error}") from None
     return check(found, schema, version, known=known, needed=needed, headless=headless, name=name)
 

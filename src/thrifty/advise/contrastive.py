@@ -228,7 +228,7 @@ def _rehearse(towers: Towers, batch: int) -> _Step:
         with counter, storages:
             found = run_towers(towers.model, inputs)
             kept = storages.live
-            (found.image.sum() + found.text.sum()).backward()
+            (found.image.sum() + found.text.sum()).backward()  # type: ignore[no-untyped-call]
     return _Step(kept, storages.most, storages.written, counter.get_total_flops())
 
 

@@ -397,7 +397,7 @@ def test_blocks_alone_and_questions_too_early_say_what_to_do(images):
         reduce_tokens(model, HALF, trace=True, replace_existing=True)
         x = model.forward_features(images)
         restore_tokens(x, reduction_of(model).tokens, "residual")
-    with pytest.raises(ValueError, match=r"x: expected \(batch, 15, width\)"):
+    with pytest.raises(ValueError, match=r"x: expected \(3, 15, width\)"):
         restore_tokens(x[:, :5], reduction_of(model).tokens)
     with pytest.raises(ValueError, match="mode: expected"):
         restore_tokens(x, reduction_of(model).tokens, "full")

@@ -14,12 +14,13 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Float
-from safetensors.torch import load_file, save
+from safetensors.torch import save
 from torch import Tensor, nn
 
 from thrifty._common import settings
 from thrifty._common.extras import require
 from thrifty._common.files import write_whole
+from thrifty._common.weights import load_tensors
 from thrifty.data.influence.config import InfluenceConfig
 from thrifty.data.influence.embeddings import Embedder
 from thrifty.data.influence.examples import Examples
@@ -113,7 +114,7 @@ class CorpusScorer:
         """
         path = Path(folder) / "scorer.json"
         about = settings.parse(path.read_text(), SCHEMA, VERSION, known=None, name=str(path))
-        numbers = load_file(path.with_suffix(".safetensors"))
+        numbers = load_tensors(path.with_suffix(".safetensors"), name="folder", extra="llm")
         regression = KernelRidge(
             numbers["landmarks"], numbers["centre"], numbers["dual"], about["kernel"], about["bandwidth"],
             about["damp"], numbers["left_out"],

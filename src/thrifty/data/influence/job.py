@@ -10,6 +10,7 @@ import typer
 
 from thrifty._common.extras import require
 from thrifty._common.runs import first_process, join
+from thrifty._common.weights import load_pretrained, read_pretrained
 from thrifty.data.influence import cost
 from thrifty.data.influence.less import Checkpoint, less_selection
 from thrifty.data.influence.rivals import (
@@ -28,15 +29,13 @@ class Job:
     def __init__(
         self, model: Path, rows: list[Any], aims: list[Any], length: int, batch: int, seed: int, device: str
     ) -> None:
-        if not model.is_dir():
-            raise FileNotFoundError(f"model: expected the folder of a local model, got {model}")
         transformers = require("transformers", extra="llm")
         transformers.utils.logging.disable_progress_bar()
         self._folder, self._batch, self._seed = model, batch, seed
         place = join(device)
-        self.model = transformers.AutoModelForCausalLM.from_pretrained(model, local_files_only=True).eval()
+        self.model = load_pretrained(transformers.AutoModelForCausalLM, model).eval()
         self.model.to(place)
-        tokenizer = transformers.AutoTokenizer.from_pretrained(model, local_files_only=True)
+        tokenizer = read_pretrained(transformers.AutoTokenizer, model, name="model")
         self.pool = _tokens("--data", rows, tokenizer, length)
         self.target = _tokens("--target", aims, tokenizer, length)
         for option, found in (("--data", self.pool), ("--target", self.target)):

@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 import torch
 from jaxtyping import Float, Int
-from safetensors.torch import load_file, save
+from safetensors.torch import save
 from torch import Tensor
 
 from thrifty._common import settings
 from thrifty._common.files import refuse_existing, write_whole
+from thrifty._common.weights import load_tensors
 from thrifty.data.influence.regression import FitReport, KernelRidge
 from thrifty.data.influence.weights import Quadratic
 
@@ -116,7 +117,7 @@ class SelectionResult:
         path = Path(folder) / "selection.json"
         keys = ("method", "report")
         found = settings.parse(path.read_text(), SCHEMA, VERSION, known=keys, needed=keys, name=str(path))
-        numbers = load_file(path.with_suffix(".safetensors"))
+        numbers = load_tensors(path.with_suffix(".safetensors"), name="folder", extra="llm")
         if len({len(value) for value in numbers.values()}) != 1 or set(numbers) != {"indices", "weights", "scores"}:
             raise ValueError(f"folder: the numbers in {folder} do not fit together")
         indices, weights, scores = (numbers[name].numpy() for name in ("indices", "weights", "scores"))

@@ -16,11 +16,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save
+from safetensors.torch import save
 from torch import Tensor
 
 from thrifty._common.files import write_whole
+from thrifty._common.weights import load_tensors
 from thrifty.data.influence.sharding import Shard
 
 #: Examples in a file.
@@ -137,8 +137,8 @@ def _open(folder: Path, key: Mapping[str, str], dtype: torch.dtype) -> Path:
 
 def _read(path: Path, count: int) -> Tensor:
     try:
-        rows = load_file(path)["rows"]
-    except (SafetensorError, KeyError, OSError) as error:
+        rows: Tensor = load_tensors(path, name="rows", extra="llm")["rows"]
+    except (ValueError, KeyError, OSError) as error:
         raise ValueError(f"store: {path} is damaged ({error}); remove it, and it is computed again") from error
     if rows.dim() != 2 or len(rows) != count:
         raise ValueError(f"store: {path} holds rows of shape {tuple(rows.shape)} where {count} belong; remove it")

@@ -7,7 +7,6 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from pickle import UnpicklingError  # raised, not used to read
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from torch import nn
 from torch.optim import AdamW, Optimizer
 
 from thrifty._common.extras import require
+from thrifty._common.weights import load_saved
 from thrifty.data.influence.examples import Examples
 from thrifty.data.influence.losses import LossFn, call_model, default_loss, is_causal, to_device
 from thrifty.data.influence.parameters import vocabulary_size
@@ -154,10 +154,7 @@ def load_trainer_optimizer(
     """
     path = Path(checkpoint)
     path = path / "optimizer.pt" if path.is_dir() else path
-    try:
-        state = torch.load(path, map_location="cpu", weights_only=True)
-    except (RuntimeError, EOFError, ValueError, UnpicklingError) as error:
-        raise ValueError(f"checkpoint: {path} is no optimizer state that can be read safely") from error
+    state = load_saved(path, name="checkpoint")
     decayed = set(require("transformers", extra="llm").Trainer.get_decay_parameter_names(None, model))
     trained = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
     parts = [[(n, p) for n, p in trained if n in decayed], [(n, p) for n, p in trained if n not in decayed]]

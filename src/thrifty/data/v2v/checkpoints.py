@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
 
 from thrifty._common.files import write_whole
+from thrifty._common.weights import load_saved
 
 
 def write_checkpoint(out: Path, reached: Mapping[str, Any], state: Mapping[str, Any]) -> None:
@@ -43,16 +43,5 @@ def write_checkpoint(out: Path, reached: Mapping[str, Any], state: Mapping[str, 
 
 def read_checkpoint(folder: str | os.PathLike[str]) -> dict[str, Any]:
     """Return the state that :func:`write_checkpoint` wrote."""
-    held: dict[str, Any] = torch.load(Path(folder) / "state.pt", map_location="cpu", weights_only=True)
+    held: dict[str, Any] = load_saved(Path(folder) / "state.pt", name="checkpoint")
     return held
-
-
-def check_finite(model: nn.Module, step: int) -> None:
-    """Refuse a model that training has spoilt.
-
-    Raises:
-        ValueError: A weight is infinite or not a number.
-    """
-    for name, weight in model.named_parameters():
-        if not torch.isfinite(weight).all():
-            raise ValueError(f"lr: the weights {name} are no longer finite after step {step}; a lower rate may help")

@@ -134,7 +134,8 @@ def train(
     """
     import torch
 
-    from thrifty._common.runs import first_process, join, world
+    from thrifty._common.runs import alone, first_process, join, world
+    from thrifty._common.settings import read_text
     from thrifty.data.v2v import VideoVoxelDataset
     from thrifty.data.v2v.config import PipelineConfig
     from thrifty.data.v2v.networks import build_model
@@ -142,7 +143,7 @@ def train(
     from thrifty.data.v2v.teachers import named
     from thrifty.data.v2v.training import TRAINERS
 
-    settings = PipelineConfig.from_json(config.read_text(), name=str(config)) if config else PipelineConfig()
+    settings = PipelineConfig.from_json(read_text(config), name=str(config)) if config else PipelineConfig()
     given = {"epochs": epochs, "batch": batch, "lr": lr, "chunk": chunk}
     recipe = Recipe.published(
         model, workers=workers, precision=precision, seed=seed, recompute=recompute,
@@ -166,7 +167,8 @@ def train(
 
     about = {"config": json.loads(settings.to_json()), "videos": [str(path) for path in videos], "teacher": teacher}
     judge = _judge(validate, select_by or ("epe" if flow else "mse"), device) if validate else None
-    result = trainer.fit(out, save_every=save_every, about=about, progress=tell, judge=judge)
+    with alone(out):
+        result = trainer.fit(out, save_every=save_every, about=about, progress=tell, judge=judge)
     if first_process():
         write_whole(out / "pipeline.json", settings.to_json(), force=True)
         typer.echo(json.dumps({k: v for k, v in result.items() if k != "losses"}))

@@ -6,11 +6,12 @@ import os
 from pathlib import Path
 from typing import Any
 
-from safetensors.torch import load_file, save
+from safetensors.torch import save
 from torch import nn
 
 from thrifty._common import settings
 from thrifty._common.files import refuse_existing, write_whole
+from thrifty._common.weights import load_tensors
 from thrifty.data.v2v.networks import build_model
 
 SCHEMA, VERSION = "thrifty.v2v.model", 1
@@ -85,6 +86,6 @@ def load_model(folder: str | os.PathLike[str]) -> nn.Module:
         path.read_text(), SCHEMA, VERSION, known=("architecture", "settings", "grids"), name=str(path)
     )
     model = build_model(about["architecture"], **about["settings"])
-    model.load_state_dict(load_file(path.with_name("model.safetensors")))
+    model.load_state_dict(load_tensors(path.with_name("model.safetensors"), name="model"))
     model.grids = {**GRIDS, **about.get("grids", {})}  # type: ignore[assignment]
     return model.eval()

@@ -18,6 +18,7 @@ from torch.nn import functional
 
 from thrifty._common.checks import one_of
 from thrifty._common.extras import require
+from thrifty._common.weights import load_saved
 
 #: (earlier, later) frames (n, 1, h, w) in [0, 1] -> (n, 2, h, w), pixels.
 FlowTeacher = Callable[[Tensor, Tensor], Tensor]
@@ -37,7 +38,7 @@ def raft(weights: str | os.PathLike[str], size: str = "small", *, updates: int =
     one_of("size", size, ("small", "large"))
     module = require("torchvision.models.optical_flow", extra="vision")
     model = getattr(module, f"raft_{size}")(weights=None, progress=False).eval().requires_grad_(False)
-    model.load_state_dict(torch.load(weights, map_location="cpu", weights_only=True))
+    model.load_state_dict(load_saved(weights, name="weights"))
 
     @torch.no_grad()
     def flow(earlier: Tensor, later: Tensor) -> Tensor:

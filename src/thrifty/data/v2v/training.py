@@ -20,7 +20,8 @@ from torch.utils.checkpoint import checkpoint
 
 from thrifty._common.files import write_whole
 from thrifty._common.runs import Progress, enter_run, first_process, world
-from thrifty.data.v2v.checkpoints import check_finite, read_checkpoint, write_checkpoint
+from thrifty._common.weights import check_finite
+from thrifty.data.v2v.checkpoints import read_checkpoint, write_checkpoint
 from thrifty.data.v2v.dataset import VideoVoxelDataset
 from thrifty.data.v2v.loading import enter_epoch, make_loader
 from thrifty.data.v2v.losses import ReconstructionLoss
@@ -207,7 +208,7 @@ class Trainer:
         self._join_skips()
         if not first_process():
             return
-        check_finite(self.model, reached["global_step"])
+        check_finite(self.model, f"step {reached['global_step']}")
         if judge is not None:
             error = judge(self.model)
             if error < reached.get("best", math.inf):

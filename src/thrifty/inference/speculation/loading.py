@@ -9,6 +9,7 @@ from thrifty._common.checks import one_of
 from thrifty._common.extras import require
 from thrifty._common.runs import PRECISIONS
 from thrifty._common.texts import documents
+from thrifty._common.weights import load_pretrained, read_pretrained
 from thrifty.inference.speculation.shapes import read_config
 
 
@@ -33,7 +34,7 @@ def load_model(source: str, precision: str, device: str, *, random: bool, name: 
     if not random:
         if not Path(source).is_dir():
             raise ValueError(f"{name}: expected a folder of transformers (--random takes a config), got {source!r}")
-        found = transformers.AutoModelForCausalLM.from_pretrained(source, dtype=kind, local_files_only=True)
+        found = load_pretrained(transformers.AutoModelForCausalLM, source, name=name, dtype=kind)
         return found.eval().to(device)
     _, fields = read_config(source)
     rest = {k: v for k, v in fields.items() if k not in {"model_type", "quantization_config"}}
@@ -55,7 +56,7 @@ def read_tokens(source: str, data: Path) -> Any:
     """
     transformers = require("transformers", extra="llm")
     try:
-        tokenizer = transformers.AutoTokenizer.from_pretrained(source, local_files_only=True)
-    except OSError as error:
+        tokenizer = read_pretrained(transformers.AutoTokenizer, source, name="data")
+    except (OSError, ValueError) as error:
         raise ValueError(f"data: expected a tokenizer in {source} to read it with, got none ({error})") from None
     return tokenizer("\n".join(documents(data)), return_tensors="pt").input_ids[0]

@@ -1,6 +1,6 @@
 """Vision transformers on fewer tokens, chosen by frequency: keep what feeds attention's high-frequency part."""
 
-from thrifty.inference.token_reduction.analyze import Analysis, analyze_tokens, noise_sensitivity
+from thrifty.inference.token_reduction.analyze import Analysis, analyze_tokens
 from thrifty.inference.token_reduction.config import (
     EViTConfig,
     FreqReduceConfig,
@@ -12,6 +12,7 @@ from thrifty.inference.token_reduction.config import (
 from thrifty.inference.token_reduction.distill import Distiller, distillation_loss, distilling_trainer
 from thrifty.inference.token_reduction.finetune import Recipe, finetune
 from thrifty.inference.token_reduction.macs import ViTDims, count_macs, token_counts
+from thrifty.inference.token_reduction.noise import noise_sensitivity
 from thrifty.inference.token_reduction.overlay import visualize
 from thrifty.inference.token_reduction.patch import TokenReduction, reduce_tokens, reduction_of
 from thrifty.inference.token_reduction.restore import restore_tokens

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import csv
 import io
+import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from thrifty._common.checks import one_of
 from thrifty._common.extras import require
 from thrifty._common.files import write_whole
 from thrifty.inference.token_reduction import metrics
-from thrifty.inference.token_reduction.attention import attend_and_score
 from thrifty.inference.token_reduction.config import Config, named
 from thrifty.inference.token_reduction.hosts import Host, find_host
+from thrifty.inference.token_reduction.inputs import check_images
 from thrifty.inference.token_reduction.partition import Tokens, begin
 from thrifty.inference.token_reduction.patch import TokenReduction, reduce_tokens, reduction_of
 from thrifty.inference.token_reduction.restore import restore_tokens
@@ -55,6 +57,9 @@ class LayerRow:
     to_last: float
 
 
+_COLUMNS = [field.name for field in fields(LayerRow)]
+
+
 @dataclass(frozen=True)
 class Analysis:
     """The table of :func:`analyze_tokens`: a row a method and layer.
@@ -76,24 +81,35 @@ class Analysis:
     amplitudes: Mapping[str, tuple[tuple[float, ...], tuple[float, ...]]]
 
     def column(self, method: str, name: str) -> list[float]:
-        """Return one quantity of one method, layer by layer."""
+        """Return one quantity of one method, layer by layer.
+
+        Raises:
+            ValueError: There is no such method or quantity.
+        """
+        one_of("method", method, dict.fromkeys(row.method for row in self.rows))
+        one_of("name", name, _COLUMNS)
         return [float(getattr(row, name)) for row in self.rows if row.method == method]
 
     def to_csv(self) -> str:
         """Return the table with a header line."""
         held = io.StringIO()
-        writer = csv.DictWriter(held, list(asdict(self.rows[0])))
+        writer = csv.DictWriter(held, _COLUMNS)
         writer.writeheader()
         writer.writerows(asdict(row) for row in self.rows)
         return held.getvalue()
 
-    def plot(self, path: Path, *, force: bool = False) -> Path:
+    def plot(self, path: str | os.PathLike[str], *, force: bool = False) -> Path:
         """Draw how the metrics run over the layers, and the spectra at the last, as PNG or SVG.
 
         Raises:
             ImportError: matplotlib is not installed.
             FileExistsError: The file exists, and ``force`` is off.
+            ValueError: Its name ends in neither ``.png`` nor ``.svg``.
         """
+        path = Path(path)
+        kind = path.suffix.lstrip(".").lower() or "png"
+        if kind not in ("png", "svg"):
+            raise ValueError(f"path: expected a name that ends in .png or .svg, got {path.name}")
         require("matplotlib", extra="bench").use("Agg")
         pyplot = require("matplotlib.pyplot", extra="bench")
         names = ("hf_ratio", "log_amplitude", "token_cosine", "effective_rank", "tokens")
@@ -107,7 +123,6 @@ class Analysis:
             axes[1, 2].plot(frequency, amplitude, label=method)
         axes[1, 2].set(xlabel="frequency (x π)", title="relative log amplitude, last layer")
         axes[1, 2].legend()
-        kind = path.suffix.lstrip(".") or "png"
         write_whole(path, lambda file: figure.savefig(file, format=kind), force=force)
         pyplot.close(figure)
         return path
@@ -134,7 +149,8 @@ def analyze_tokens(
         One row a method and layer, and the spectrum at the last layer.
 
     Raises:
-        ValueError: A method is unknown, or a reduction is in force.
+        ValueError: A method is unknown, a reduction is in force, or these are no images.
+        TypeError: No plain vision transformer is in the model, or a setting is none.
 
     Example:
         >>> import timm
@@ -146,6 +162,9 @@ def analyze_tokens(
     Source:
         arXiv 2511.21477, sections 2 and 4.
     """
+    check_images(x)
+    if isinstance(methods, str) or not methods:
+        raise ValueError(f"methods: expected names of methods, or a mapping of names to settings, got {methods!r}")
     if not isinstance(methods, Mapping):
         methods = {name: None if name == "base" else named(name, layers, keep) for name in methods}
     if reduction_of(model) is not None:
@@ -264,86 +283,6 @@ def _rows(method: str, seen: Sequence[_Seen]) -> list[LayerRow]:
         )
         for layer, s in enumerate(seen, start=1)
     ]
-
-
-def noise_sensitivity(
-    model: nn.Module,
-    x: Float[Tensor, "batch channel height width"],
-    judge: Callable[[Any], Float[Tensor, " batch"]],
-    *,
-    layer: int,
-    share: float = 0.25,
-    sigma: float = 0.5,
-    trials: int = 10,
-    seed: int = 0,
-) -> dict[str, list[float]]:
-    """Add white noise to the high- or to the low-frequency tokens behind a block, and see what it does to the output.
-
-    Args:
-        model: A vision transformer without a reduction in force.
-        x: Images.
-        judge: Takes the model's output and returns one number an image, higher is better (1 for a right answer).
-        layer: Whose output is disturbed, numbered from 1; the score is that of its attention.
-        share: How many of the patches are disturbed: the highest, or the lowest, ``floor(n share)``.
-        sigma: Of the noise, in standard deviations of the tokens.
-        trials: Draws.
-        seed: Of the draws.
-
-    Returns:
-        ``"high"`` and ``"low"``: what ``judge`` loses on average, one number a trial.
-
-    Raises:
-        ValueError: The layer is not there, or the share is not in (0, 1].
-
-    Example:
-        >>> import timm
-        >>> vit = timm.create_model("vit_tiny_patch16_224", depth=3, embed_dim=48).eval()
-        >>> x = torch.randn(2, 3, 224, 224)
-        >>> lost = noise_sensitivity(vit, x, lambda out: out.softmax(1).amax(1), layer=2, trials=1)
-        >>> sorted(lost), len(lost["high"])
-        (['high', 'low'], 1)
-
-    Source:
-        arXiv 2511.21477, section 2 (additive white Gaussian noise).
-    """
-    host = find_host(model)
-    if not 1 <= layer <= len(host.blocks):
-        raise ValueError(f"layer: expected 1 to {len(host.blocks)}, got {layer}")
-    rng = torch.Generator().manual_seed(seed)
-    score: list[Tensor] = []
-    grid: list[tuple[int, int]] = []
-
-    def on_patches(_: Any, __: Any, maps: Tensor) -> None:
-        grid.append((int(maps.shape[-2]), int(maps.shape[-1])))
-
-    def on_attention(query: Tensor, key: Tensor, value: Tensor, scale: float) -> None:
-        score.append(attend_and_score(query, key, value, scale)[1][:, host.prefix :])
-
-    def disturb(_: Any, __: Any, out: Any) -> Any:
-        sequence = out[0] if isinstance(out, tuple) else out
-        ranked = score[-1] if kind == "low" else -score[-1]
-        chosen = metrics.low_frequency_set(ranked, share) + host.prefix
-        noise = torch.randn(sequence.shape, generator=rng).to(sequence) * sigma * sequence.std()
-        mask = torch.zeros(sequence.shape[:2], device=sequence.device).scatter(1, chosen, 1.0)
-        noisy = sequence + noise * mask.unsqueeze(-1).to(sequence.dtype)
-        return (noisy, *out[1:]) if isinstance(out, tuple) else noisy
-
-    lost: dict[str, list[float]] = {"high": [], "low": []}
-    with torch.no_grad():
-        clean = judge(model(x)).float().mean()
-        hooks = [
-            host.patches.register_forward_hook(on_patches),
-            *watch_attention(host, layer - 1, lambda _: begin(len(x), grid[-1], host.prefix, x.device), on_attention),
-            host.blocks[layer - 1].register_forward_hook(disturb),
-        ]
-        try:
-            for kind in lost:  # noqa: PLC0206
-                for _ in range(trials):
-                    lost[kind].append(float(clean - judge(model(x)).float().mean()))
-        finally:
-            for hook in hooks:
-                hook.remove()
-    return lost
 
 
 def _mean(x: Tensor) -> float:

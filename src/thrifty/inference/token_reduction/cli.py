@@ -14,7 +14,7 @@ from rich.table import Table
 
 from thrifty._common.files import refuse_existing
 from thrifty._common.options import Device, Force, Json, Seed, say_step
-from thrifty._common.runs import first_process, join, world
+from thrifty._common.runs import alone, first_process, join, world
 from thrifty.inference.token_reduction.options import METHODS, Schedule, Source, grouped
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode="markdown")
@@ -217,14 +217,16 @@ def finetune(
     from thrifty.inference.token_reduction import files, reduce_tokens
     from thrifty.inference.token_reduction.finetune import Recipe, finetune
 
-    recipe = Recipe(epochs, lr, weight_decay, distill, 1.0, teacher, ema, parameters, precision)  # type: ignore[arg-type]
+    recipe = Recipe(epochs, lr, weight_decay, distill, 1.0, teacher, ema, parameters, precision, seed)  # type: ignore[arg-type]
     found, names = files.labelled_folder(data)
     held = files.labelled_folder(validation, names)[0] if validation else found[::10]
     if not validation:
         found = [pair for index, pair in enumerate(found) if index % 10]
     rank, processes = world()
     device = join(device)
-    loaded = source.load(len(names))
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)  # of a new head, and of --random
+        loaded = source.load(len(names))
     reduce_tokens(loaded.to(device), schedule.config(loaded, method, dc_pos_embed="learned"))
 
     def batches(epoch: int, training: bool) -> Iterator[tuple[Any, Any]]:
@@ -244,7 +246,8 @@ def finetune(
         "batch": batch,
         "seed": seed,
     }
-    result = finetune(loaded, batches, steps, recipe, out=out, about=about, progress=say_step)
+    with alone(out):
+        result = finetune(loaded, batches, steps, recipe, out=out, about=about, progress=say_step)
     if first_process():
         typer.echo(json.dumps(result))
     if processes > 1:

@@ -13,7 +13,7 @@ from numbers import Integral, Real
 from typing import Any, ClassVar, Literal, get_args
 
 from thrifty._common import settings
-from thrifty._common.checks import number, one_of, whole
+from thrifty._common.checks import flag, number, one_of, whole
 
 SCHEMA, VERSION = "thrifty.token-reduction", 1
 
@@ -138,10 +138,8 @@ class FreqReduceConfig(_Saved):
         window = _whole_numbers("window", (window,) * len(layers) if isinstance(window, Integral) else window)
         if len(window) != len(layers):
             raise ValueError(f"window: expected {len(layers)} numbers, one a layer, got {len(window)}: {window}")
-        bias: Any = self.dc_size_bias  # whatever came, the annotation aside
         number("beta_init", self.beta_init, "a finite number")
-        if not isinstance(bias, bool):
-            raise ValueError(f"dc_size_bias: expected True or False, got {bias!r}")
+        flag("dc_size_bias", self.dc_size_bias)
         if whole("seed", self.seed, least=0) >= 2**32:
             raise ValueError(f"seed: expected a whole number from 0, below 2**32, got {self.seed!r}")
         if any(w < 0 for w in window):
@@ -198,6 +196,7 @@ class ToMeConfig(_Saved):
     proportional: bool = True
 
     def __post_init__(self) -> None:
+        flag("proportional", self.proportional)
         if self.keep is not None and self.r is not None:
             raise ValueError(f"keep: give one of keep and r, got keep={self.keep} and r={self.r}")
         if self.keep is None and self.r is None:
@@ -246,6 +245,7 @@ class EViTConfig(_Saved):
     fuse: bool = True
 
     def __post_init__(self) -> None:
+        flag("fuse", self.fuse)
         layers, keep = _schedule(self.layers, self.keep)
         object.__setattr__(self, "layers", layers)
         object.__setattr__(self, "keep", keep)

@@ -15,6 +15,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
+from thrifty._common.checks import number, positive
 from thrifty._common.extras import require
 from thrifty.inference.token_reduction.patch import reduction_of
 
@@ -37,7 +38,7 @@ def distillation_loss(
         temperature: T, above 0.
 
     Raises:
-        ValueError: The weight is negative, or the temperature is not above 0.
+        ValueError: The weight is negative, the temperature is not above 0, or logits and labels do not fit together.
 
     Example:
         >>> logits = torch.tensor([[2.0, 0.0]])
@@ -47,10 +48,16 @@ def distillation_loss(
     Source:
         Rao et al., "DynamicViT", NeurIPS 2021; Hinton et al., 2015.
     """
-    if weight < 0:
-        raise ValueError(f"weight: expected at least 0, got {weight}")
-    if temperature <= 0:
-        raise ValueError(f"temperature: expected a number above 0, got {temperature}")
+    check_distillation(weight, temperature)
+    for name, logits in (("student", student), ("teacher", teacher)):
+        if not isinstance(logits, Tensor) or not logits.is_floating_point() or logits.ndim != 2 or 0 in logits.shape:
+            came = f"{logits.dtype} {tuple(logits.shape)}" if isinstance(logits, Tensor) else type(logits).__name__
+            raise ValueError(f"{name}: expected logits, batch x classes, got {came}")
+    if student.shape != teacher.shape:
+        raise ValueError(f"teacher: expected logits of shape {tuple(student.shape)}, got {tuple(teacher.shape)}")
+    if labels is not None and (not isinstance(labels, Tensor) or len(labels) != len(student)):
+        came = f"shape {tuple(labels.shape)}" if isinstance(labels, Tensor) else type(labels).__name__
+        raise ValueError(f"labels: expected a tensor of {len(student)} classes, got {came}")
     soft = (teacher.detach().float() / temperature).log_softmax(dim=-1)
     ours = (student.float() / temperature).log_softmax(dim=-1)
     divergence: Tensor = temperature**2 * functional.kl_div(ours, soft, reduction="batchmean", log_target=True)
@@ -58,6 +65,16 @@ def distillation_loss(
         return divergence
     hard: Tensor = functional.cross_entropy(student.float(), labels)
     return hard + weight * divergence
+
+
+def check_distillation(weight: Any, temperature: Any) -> None:
+    """Refuse a weight or a temperature that is none.
+
+    Raises:
+        ValueError: The weight is negative, the temperature is not above 0, or one is no finite number.
+    """
+    number("weight", weight, "a weight of at least 0", least=0)
+    positive("temperature", temperature, "a number above 0")
 
 
 def logits_of(output: Any) -> Float[Tensor, "batch classes"]:
@@ -89,7 +106,7 @@ class Distiller:
         decay: Of the average.
 
     Raises:
-        ValueError: No reduction is in force, or the teacher is unknown.
+        ValueError: No reduction is in force, the teacher is unknown, or a number is out of range.
 
     Example:
         >>> import timm
@@ -117,6 +134,8 @@ class Distiller:
     ) -> None:
         if teacher not in ("original", "ema"):
             raise ValueError(f"teacher: expected 'original' or 'ema', got {teacher!r}")
+        check_distillation(weight, temperature)
+        number("decay", decay, "a decay in [0, 1)", least=0, below=1)
         if reduction_of(student) is None:
             raise ValueError("student: no token reduction is in force; call reduce_tokens before distilling")
         self.student, self.kind = student, teacher

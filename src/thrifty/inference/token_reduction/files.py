@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from thrifty._common.extras import require
+from thrifty._common.settings import read_text
+from thrifty._common.weights import load_saved, load_tensors
 from thrifty.inference.token_reduction.config import config_from_json
 from thrifty.inference.token_reduction.hosts import find_host
 from thrifty.inference.token_reduction.saving import SETTING
@@ -76,15 +78,15 @@ def load_model(
 
 def _read_weights(path: Path) -> dict[str, Tensor]:
     if path.suffix == ".safetensors":
-        return require("safetensors.torch", extra="vision").load_file(path)  # type: ignore[no-any-return]
-    held = torch.load(path, map_location="cpu", weights_only=True)
+        return load_tensors(path, name="weights", extra="vision")
+    held = load_saved(path, name="weights")
     return held.get("model", held.get("state_dict", held))  # type: ignore[no-any-return]
 
 
 def reduced_setting(folder: Path) -> Any:
     """Return the setting that a saved reduced model has beside its weights, ``None`` without one."""
     path = folder / SETTING
-    return config_from_json(path.read_text(encoding="utf-8")) if path.exists() else None
+    return config_from_json(read_text(path)) if path.exists() else None
 
 
 def normalisation(model: Any) -> tuple[tuple[float, ...], tuple[float, ...]]:

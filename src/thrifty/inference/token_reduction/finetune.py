@@ -6,19 +6,22 @@ The recipe is that of arXiv 2511.21477, section 4; see :mod:`thrifty.inference.t
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
-from thrifty._common.checks import one_of, whole
-from thrifty._common.files import write_whole
-from thrifty._common.runs import Progress, first_process
-from thrifty.inference.token_reduction.distill import Distiller, average, logits_of
+from thrifty._common.checks import number, one_of, positive, whole
+from thrifty._common.files import refuse_existing, write_whole
+from thrifty._common.runs import Progress, first_process, world
+from thrifty._common.weights import check_finite, load_saved
+from thrifty.inference.token_reduction.distill import Distiller, average, check_distillation, logits_of
 from thrifty.inference.token_reduction.patch import reduction_of
 
 #: An epoch's batches of (images, labels), for (epoch, training).
@@ -39,6 +42,7 @@ class Recipe:
         ema: Decay of the average of the weights that is evaluated and saved; 0 for none.
         parameters: ``"all"`` weights, ``"norms"`` (LayerNorms and what the reduction added) or ``"added"``.
         precision: Of the forward pass, weights aside: ``"fp32"``, ``"bf16"`` or ``"fp16"``.
+        seed: Of dropout, epoch by epoch, so that a run that goes on draws what one without a break does.
 
     Raises:
         ValueError: A field is out of range.
@@ -57,13 +61,16 @@ class Recipe:
     ema: float = 0.9998
     parameters: Literal["all", "norms", "added"] = "all"
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
+    seed: int = 0
 
     def __post_init__(self) -> None:
         whole("epochs", self.epochs)
-        if not self.lr > 0:
-            raise ValueError(f"lr: expected a rate above 0, got {self.lr}")
-        if not 0 <= self.ema < 1:
-            raise ValueError(f"ema: expected a decay in [0, 1), got {self.ema}")
+        positive("lr", self.lr, "a rate above 0")
+        number("weight_decay", self.weight_decay, "a number of at least 0", least=0)
+        number("ema", self.ema, "a decay in [0, 1)", least=0, below=1)
+        check_distillation(self.distill, self.temperature)
+        one_of("teacher", self.teacher, ("original", "ema"))
+        whole("seed", self.seed, least=0)
         one_of("parameters", self.parameters, ("all", "norms", "added"))
         one_of("precision", self.precision, ("fp32", "bf16", "fp16"))
 
@@ -92,7 +99,7 @@ def finetune(
     steps_an_epoch: int,
     recipe: Recipe | None = None,
     *,
-    out: Path | None = None,
+    out: str | os.PathLike[str] | None = None,
     about: Mapping[str, Any] | None = None,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
@@ -113,7 +120,9 @@ def finetune(
         ``steps``.
 
     Raises:
-        ValueError: No reduction is in force, or the run in ``out`` has other settings.
+        ValueError: No reduction is in force, there are no batches, weights are no longer finite, or the run in ``out``
+            has other settings or is damaged.
+        TypeError: The recipe is none.
 
     Example:
         >>> import timm
@@ -128,10 +137,14 @@ def finetune(
     Source:
         arXiv 2511.21477, section 4.
     """
-    recipe = recipe or Recipe()
+    recipe = Recipe() if recipe is None else recipe
+    if not isinstance(recipe, Recipe):
+        raise TypeError(f"recipe: expected a Recipe, got {type(recipe).__name__}")
+    whole("steps_an_epoch", steps_an_epoch)
     reduction = reduction_of(model)
     if reduction is None:
         raise ValueError("model: no token reduction is in force; call reduce_tokens first")
+    out = None if out is None else Path(out)
     device = next(model.parameters()).device
     distiller = Distiller(
         model, teacher=recipe.teacher, weight=recipe.distill, temperature=recipe.temperature, decay=recipe.ema
@@ -152,8 +165,10 @@ def finetune(
     scaler = torch.amp.GradScaler(device.type, enabled=recipe.precision == "fp16" and device.type == "cuda")
     for epoch in range(first, recipe.epochs):
         model.train()
+        step = -1
         for step, (x, y) in enumerate(batches(epoch, True)):
-            with _autocast(recipe, device):
+            draws = (recipe.seed, epoch, step, world()[0])
+            with _seeded(draws, device), _autocast(recipe, device):
                 loss = distiller.loss(x.to(device), y.to(device), logits_of(wrapped(x.to(device))))
             optimizer.zero_grad(set_to_none=True)
             scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
@@ -165,6 +180,9 @@ def finetune(
                 average(mean, model, min(recipe.ema, (1 + schedule.last_epoch) / (10 + schedule.last_epoch)))
             if progress is not None and first_process():
                 progress(epoch * steps_an_epoch + step + 1, steps, float(loss.detach()))
+        if step < 0:
+            raise ValueError("batches: expected batches of images and labels to train on, got none")
+        check_finite(model, f"epoch {epoch + 1}")
         state.save(epoch + 1, loss)
     if mean is not None:
         model.load_state_dict(mean.state_dict())
@@ -210,8 +228,12 @@ class _State:
     def resume(self) -> tuple[int, Tensor]:
         """Return the epoch to go on with, and the last loss before it."""
         if self.path is None or not self.path.exists():
+            if self.path is not None:
+                refuse_existing(self.path.parent / "model.safetensors", force=False)
             return 0, torch.zeros(())
-        held = torch.load(self.path, map_location="cpu", weights_only=True)
+        held = load_saved(self.path, name="out")
+        if not isinstance(held, dict) or not {"settings", "epoch", "loss", *self.parts} <= set(held):
+            raise ValueError(f"out: expected the state of a run in {self.path}, got something else")
         theirs, ours = json.loads(held["settings"]), json.loads(self.settings)
         if theirs != ours:
             differ = [name for name in ours if theirs.get(name) != ours[name]]
@@ -235,6 +257,14 @@ def _averaged(model: nn.Module) -> nn.Module:
     import copy
 
     return copy.deepcopy(model).requires_grad_(False)
+
+
+@contextmanager
+def _seeded(draws: tuple[int, ...], device: torch.device) -> Iterator[None]:
+    """Let dropout depend on these numbers alone, and leave the global generator as it was."""
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        torch.manual_seed(int(np.random.SeedSequence(draws).generate_state(1, np.uint64)[0]))
+        yield
 
 
 def _autocast(recipe: Recipe, device: torch.device) -> AbstractContextManager[Any]:

@@ -13,6 +13,7 @@ from typing import Any
 
 from torch import nn
 
+from thrifty._common.checks import number, whole
 from thrifty.inference.token_reduction.config import Config, FreqReduceConfig, PoolConfig, ToMeConfig, tokens_kept
 from thrifty.inference.token_reduction.hosts import Host, find_host
 from thrifty.inference.token_reduction.rivals.pool import pooled_grid
@@ -32,6 +33,9 @@ class ViTDims:
         channels: Of the image.
         classes: Outputs of the head; 0 for none.
 
+    Raises:
+        ValueError: One is no whole number, or negative.
+
     Example:
         >>> deit_base = ViTDims(width=768, heads=12)
         >>> round(count_macs(deit_base, config=FreqReduceConfig()) / 1e9, 2)  # published: 11.6
@@ -46,6 +50,14 @@ class ViTDims:
     prefix: int = 1
     channels: int = 3
     classes: int = 1000
+
+    def __post_init__(self) -> None:
+        for name in ("depth", "width", "heads", "channels"):
+            whole(name, getattr(self, name))
+        for name in ("prefix", "classes"):
+            whole(name, getattr(self, name), least=0)
+        number("mlp", self.mlp, "a multiple of the squared width, of at least 0", least=0)
+        _pair("patch", self.patch)
 
     @classmethod
     def of(cls, model: nn.Module) -> ViTDims:
@@ -86,6 +98,11 @@ def token_counts(dims: ViTDims, image_size: tuple[int, int], config: Config | No
     Source:
         arXiv 2511.21477, which reduces between attention and MLP: so its published MACs come out.
     """
+    if not isinstance(dims, ViTDims):
+        raise TypeError(f"dims: expected ViTDims, got {type(dims).__name__}")
+    if config is not None and not isinstance(config, Config):
+        raise TypeError(f"config: expected a setting such as FreqReduceConfig, or None, got {type(config).__name__}")
+    _pair("image_size", image_size)
     grid = (image_size[0] // dims.patch[0], image_size[1] // dims.patch[1])
     if min(grid) < 1:
         raise ValueError(f"image_size: {image_size} is smaller than a patch of {dims.patch}")
@@ -131,6 +148,8 @@ def count_macs(
         reduction = reduction_of(model)
         config = reduction.config if config is None and reduction is not None else config
         model = ViTDims.of(model)
+    if not isinstance(model, ViTDims):
+        raise TypeError(f"model: expected a vision transformer or its ViTDims, got {type(model).__name__}")
     counts = token_counts(model, image_size, config)
     width = model.width
     patches = (image_size[0] // model.patch[0]) * (image_size[1] // model.patch[1])
@@ -147,6 +166,13 @@ def count_macs(
         for layer, window in zip(config.layers, windows, strict=True):
             total += window**2 * (counts[layer - 1][0] - model.prefix) * width
     return int(total)
+
+
+def _pair(name: str, value: Any) -> None:
+    if not isinstance(value, Sequence) or len(value) != 2:
+        raise ValueError(f"{name}: expected two numbers of pixels, rows and columns, got {value!r}")
+    for side in value:
+        whole(name, side, least=None, what="two whole numbers of pixels")
 
 
 def _after(

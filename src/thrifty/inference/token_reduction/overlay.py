@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import UInt8
 from numpy.typing import NDArray
 
+from thrifty._common.checks import number
 from thrifty._common.extras import require
 from thrifty._common.files import write_whole
 from thrifty.inference.token_reduction.partition import Stage
@@ -33,7 +34,8 @@ def visualize(
         dim: What is left of a dropped patch's brightness.
 
     Raises:
-        ValueError: There is no stage that says which patches it kept (methods that merge do not).
+        ValueError: There is no stage that says which patches it kept (methods that merge do not), this is no image, or
+            grid, index or ``dim`` do not fit.
 
     Example:
         >>> import torch
@@ -41,6 +43,14 @@ def visualize(
         >>> visualize(np.full((8, 8, 3), 200, np.uint8), [stage], (2, 2)).shape
         (8, 20, 3)
     """
+    if not isinstance(image, np.ndarray) or image.ndim != 3 or image.shape[2] != 3 or image.dtype != np.uint8:
+        came = f"{image.dtype} {image.shape}" if isinstance(image, np.ndarray) else type(image).__name__
+        raise ValueError(f"image: expected pixels as a uint8 array, height x width x 3, got {came}")
+    if min(grid) < 1 or grid[0] > image.shape[0] or grid[1] > image.shape[1]:
+        raise ValueError(f"grid: expected patches of at least a pixel of {image.shape[:2]}, got {grid}")
+    number("dim", dim, "a share in [0, 1]", least=0)
+    if dim > 1:
+        raise ValueError(f"dim: expected a share in [0, 1], got {dim}")
     shown = [stage for stage in stages if stage.kept is not None]
     if not shown:
         raise ValueError("stages: expected reductions that keep patches, with trace=True; merging has no kept patches")
@@ -50,8 +60,13 @@ def visualize(
     panels = [image]
     for stage in shown:
         assert stage.kept is not None
+        if not 0 <= index < len(stage.kept):
+            raise ValueError(f"index: expected an image of a batch of {len(stage.kept)}, got {index}")
+        places = stage.kept[index].cpu().numpy()
+        if places.max(initial=0) >= grid[0] * grid[1]:
+            raise ValueError(f"grid: expected the one of these stages, which keep patch {places.max()}, got {grid}")
         kept = np.zeros(grid[0] * grid[1], bool)
-        kept[stage.kept[index].cpu().numpy()] = True
+        kept[places] = True
         mask = kept.reshape(grid)[np.ix_(row, column)]
         panel = np.where(mask[..., None], image, (image * dim).astype(np.uint8))
         if stage.window > 1:

@@ -27,6 +27,7 @@ def restore_tokens(
             which no token stands gets the mean of those behind the prefix.
 
     Raises:
+        TypeError: One of them is something else.
         ValueError: The sequence is not of that pass, the mode is unknown, or ``"residual"`` lacks what it needs.
 
     Example:
@@ -43,9 +44,14 @@ def restore_tokens(
     """
     if mode not in ("dc", "residual"):
         raise ValueError(f"mode: expected 'dc' or 'residual', got {mode!r}")
-    expected = tokens.prefix + tokens.size.shape[1]
-    if x.ndim != 3 or x.shape[1] != expected:
-        raise ValueError(f"x: expected (batch, {expected}, width) as the last pass left it, got {tuple(x.shape)}")
+    if not isinstance(tokens, Tokens) or not isinstance(x, Tensor):
+        raise TypeError(
+            f"x, tokens: expected a tensor, and Tokens of the pass that made it, got {type(x).__name__} and "
+            f"{type(tokens).__name__}"
+        )
+    batch, expected = len(tokens.size), tokens.prefix + tokens.size.shape[1]
+    if x.ndim != 3 or x.shape[:2] != (batch, expected):
+        raise ValueError(f"x: expected ({batch}, {expected}, width) as the last pass left it, got {tuple(x.shape)}")
     behind = x[:, tokens.prefix :]
     owner = ownership(tokens)
     dense = take(behind, owner.clamp(min=0))

@@ -12,6 +12,8 @@ from torch import nn
 
 from thrifty._common.extras import require
 from thrifty._common.files import refuse_existing, write_whole
+from thrifty._common.settings import read_text
+from thrifty._common.weights import load_tensors
 from thrifty.inference.token_reduction.config import config_from_json
 
 if TYPE_CHECKING:
@@ -89,32 +91,26 @@ def load_reduced(make: Callable[..., nn.Module] | nn.Module, folder: str | os.Pa
     from thrifty.inference.token_reduction.patch import reduce_tokens
 
     folder, hosted = Path(folder), not isinstance(make, nn.Module)
-    config = config_from_json((folder / SETTING).read_text(encoding="utf-8"))
-    held = _read(folder / (ADDED if hosted else WEIGHTS))
+    if not hasattr(make, "from_pretrained") and not isinstance(make, nn.Module):
+        raise TypeError(f"make: expected a model, or a class with from_pretrained, got {make!r}")
+    config = config_from_json(read_text(folder / SETTING))
+    held = load_tensors(folder / (ADDED if hosted else WEIGHTS), name="folder", extra="vision")
     host: Any = make
     model = host.from_pretrained(folder) if hosted else host
     reduction = reduce_tokens(model, config, **kwargs)
     own = _added(reduction) if hosted else model.state_dict()
-    wrong = {name: w.shape for name, w in held.items()}.items() ^ {name: w.shape for name, w in own.items()}.items()
+    theirs, ours = ({(name, w.shape, w.is_floating_point()) for name, w in part.items()} for part in (held, own))
+    wrong = theirs ^ ours
     if wrong:
         reduction.remove()
         raise ValueError(
-            f"folder: the weights in {folder} are not this model's: {len(wrong)} names or shapes differ, first "
-            f"{min(name for name, _ in wrong)}"
+            f"folder: the weights in {folder} are not this model's: {len(wrong)} names, shapes or types differ, first "
+            f"{min(name for name, *_ in wrong)}"
         )
     with torch.no_grad():
         for name, w in own.items():
             w.copy_(held[name])
     return model
-
-
-def _read(path: Path) -> dict[str, torch.Tensor]:
-    safe = require("safetensors", extra="vision")
-    try:
-        held: dict[str, torch.Tensor] = require("safetensors.torch", extra="vision").load_file(path)
-    except safe.SafetensorError as error:
-        raise ValueError(f"folder: {path} is damaged: {error}") from error
-    return held
 
 
 def _added(reduction: TokenReduction) -> dict[str, torch.Tensor]:

@@ -9,10 +9,12 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from torch import nn
 
+from thrifty._common.checks import number, whole
 from thrifty.inference.token_reduction.config import FreqReduceConfig
 from thrifty.inference.token_reduction.hosts import find_host
 from thrifty.inference.token_reduction.macs import ViTDims, count_macs
@@ -106,7 +108,9 @@ def search_schedule(
         All candidates that were tried, those of them on the Pareto front, and the best by the aim.
 
     Raises:
-        ValueError: ``trials`` is below 1, or the model's own accuracy is not above 0.
+        ValueError: ``trials`` or another choice is out of range, an accuracy is not finite, or the model's own is not
+            above 0.
+        TypeError: No plain vision transformer is in the model, or ``template`` is none.
 
     Example:
         >>> import timm
@@ -118,20 +122,27 @@ def search_schedule(
     Source:
         arXiv 2511.21477, appendix F.
     """
-    if trials < 1:
-        raise ValueError(f"trials: expected at least 1, got {trials}")
-    template = template or FreqReduceConfig()
+    whole("trials", trials)
+    whole("seed", seed, least=0)
+    number("alpha", alpha, "a finite number")
+    drops = [number("drops", drop, "shares in [0, 1)", least=0, below=1) for drop in drops]
+    windows = [whole("windows", window, what="whole numbers") for window in windows]
+    if not drops or not windows:
+        raise ValueError(f"drops, windows: expected at least one of each, got {drops} and {windows}")
+    template = FreqReduceConfig() if template is None else template
+    if not isinstance(template, FreqReduceConfig):
+        raise TypeError(f"template: expected FreqReduceConfig, got {type(template).__name__}")
     dims = ViTDims.of(model)
     thirds = layer_thirds(len(find_host(model).blocks))
     rng = np.random.default_rng(seed)
-    base_macs, base = count_macs(dims, image_size), float(evaluate(model))
+    base_macs, base = count_macs(dims, image_size), _quality(evaluate(model))
     if base <= 0:
         raise ValueError(f"evaluate: expected an accuracy above 0 for the model as it is, got {base}")
     tried: dict[_Genes, Candidate] = {}
     for genes in _proposals(rng, thirds, tuple(drops), tuple(windows), tried, trials):
         config = _config(genes, template)
         with reduce_tokens(model, config):
-            accuracy = float(evaluate(model))
+            accuracy = _quality(evaluate(model))
         macs = count_macs(dims, image_size, config)
         tried[genes] = Candidate(config, macs, accuracy, alpha * (1 - macs / base_macs) + accuracy / base)
         if progress is not None:
@@ -147,6 +158,12 @@ def pareto_set(candidates: Sequence[Candidate]) -> tuple[Candidate, ...]:
         if not front or candidate.accuracy > front[-1].accuracy:
             front.append(candidate)
     return tuple(front)
+
+
+def _quality(value: Any) -> float:
+    """Return what ``evaluate`` gave: a number of any library, a tensor of one included."""
+    value = value.item() if hasattr(value, "item") else value
+    return number("evaluate", value, "an accuracy that is a finite number")
 
 
 _Genes = tuple[tuple[int, ...], tuple[float, ...], tuple[int, ...]]

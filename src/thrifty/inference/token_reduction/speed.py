@@ -11,7 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from thrifty._common.checks import whole
 from thrifty.inference.token_reduction.config import Config
+from thrifty.inference.token_reduction.inputs import check_images
 from thrifty.inference.token_reduction.macs import count_macs
 from thrifty.inference.token_reduction.patch import reduce_tokens, reduction_of
 
@@ -46,7 +48,8 @@ def measure_throughput(
         Name to :class:`Throughput`: images a second, speedup over ``"base"``, multiply-accumulates.
 
     Raises:
-        ValueError: ``repeats`` is below 1, or a reduction is in force.
+        ValueError: ``repeats`` is below 1, a reduction is in force, or these are no images or no settings.
+        TypeError: No plain vision transformer is in the model.
 
     Example:
         >>> import timm
@@ -56,8 +59,12 @@ def measure_throughput(
         >>> sorted(measure_throughput(vit, x, {"ours": FreqReduceConfig((2,), 0.5)}, repeats=1))
         ['base', 'ours']
     """
-    if repeats < 1:
-        raise ValueError(f"repeats: expected at least 1, got {repeats}")
+    whole("repeats", repeats)
+    check_images(x)
+    if not isinstance(configs, Mapping) or "base" in configs or None in configs.values():
+        raise ValueError(
+            f"configs: expected a mapping of names to settings, 'base' (the model as it is) left out, got {configs!r}"
+        )
     if reduction_of(model) is not None:
         raise ValueError("model: a token reduction is in force; remove() it first: each method is timed under its own")
     order: list[tuple[str, Config | None]] = [("base", None), *configs.items()]

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from thrifty._common.files import refuse_existing, write_whole
 from thrifty._common.options import Device, Force, Json, Seed
-from thrifty._common.runs import first_process, join
+from thrifty._common.runs import alone, first_process, join
 
 if TYPE_CHECKING:
     from thrifty.models.lrcssm.network import LrcSSMModel
@@ -117,7 +117,8 @@ def train(
                 err=True,
             )
 
-    fitted = fit(model.to(device), kept, held, recipe, checkpoint=out / "checkpoint.pt", progress=tell)
+    with alone(out):
+        fitted = fit(model.to(device), kept, held, recipe, checkpoint=out / "checkpoint.pt", progress=tell)
     if first_process():
         names = None if classes is None else classes.tolist()
         write_whole(out / LABELS, json.dumps({"classes": names}) + "\n", force=True)  # no model without its labels

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from thrifty._common.checks import number, one_of, whole
+from thrifty._common.checks import flag, number, one_of, whole
 from thrifty._common.settings import Settings
 from thrifty.models.lrcssm.cells import CELLS
 from thrifty.models.lrcssm.cells.base import Initialisation
@@ -85,8 +85,7 @@ class LrcSSMConfig(Settings):
                 self, name, whole(name, getattr(self, name))
             )  # NumPy's integers, as grids have them, are not JSON's
         for name in ("per_step", "bidirectional", "affine", "standardize", "elastance_input"):
-            if not isinstance(getattr(self, name), bool):
-                raise ValueError(f"{name}: expected True or False, got {getattr(self, name)!r}")
+            flag(name, getattr(self, name))
         one_of("cell", self.cell, CELLS)
         one_of("task", self.task, get_args(Task))
         one_of("pooling", self.pooling, get_args(Pooling))

@@ -9,7 +9,6 @@ from __future__ import annotations
 import copy
 import hashlib
 import math
-import pickle
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
@@ -27,6 +26,7 @@ from torch.nn.parallel import DistributedDataParallel
 from thrifty._common.checks import one_of, whole
 from thrifty._common.files import write_whole
 from thrifty._common.runs import first_process
+from thrifty._common.weights import load_saved
 from thrifty.models.lrcssm.inputs import NotFiniteError
 from thrifty.models.lrcssm.network import LrcSSMModel
 from thrifty.models.lrcssm.sequences import Sequences
@@ -253,10 +253,10 @@ def _resume(
     path: Path, run: str, model: nn.Module, optimizer: torch.optim.Optimizer, recipe: Recipe, fitted: Fitted
 ) -> dict[str, Tensor]:
     try:
-        found = torch.load(path, weights_only=True, map_location=next(model.parameters()).device)
-    except (EOFError, RuntimeError, pickle.UnpicklingError) as error:
-        raise ValueError(f"checkpoint: {path} is damaged ({error}); remove it to start anew") from None
-    before, now = found["recipe"], asdict(recipe)
+        found = load_saved(path, name="checkpoint", device=next(model.parameters()).device)
+        before, now = dict(found["recipe"]), asdict(recipe)
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"checkpoint: {path} is damaged, or none ({error}); remove it to start anew") from None
     free = {"epochs"} if recipe.schedule == "constant" else set()  # one may train for longer
     if other := [name for name in now if name not in free and before.get(name) != now[name]]:
         raise ValueError(

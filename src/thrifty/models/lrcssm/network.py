@@ -15,11 +15,11 @@ from typing import Any
 import torch
 from huggingface_hub import PyTorchModelHubMixin
 from jaxtyping import Bool, Float
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save
+from safetensors.torch import save
 from torch import Tensor, nn
 
 from thrifty._common.files import write_whole
+from thrifty._common.weights import load_tensors
 from thrifty.models.lrcssm.cells.base import Initialisation
 from thrifty.models.lrcssm.config import LrcSSMConfig, Pooling
 from thrifty.models.lrcssm.inputs import check_input, make_mask
@@ -254,10 +254,7 @@ class LrcSSMModel(nn.Module, PyTorchModelHubMixin):
         files = {name: _local(model_id, name, options) for name in (CONFIG, WEIGHTS)}
         config = LrcSSMConfig.from_json(files[CONFIG].read_text())
         model = cls(**{name: getattr(config, name) for name in config.__dataclass_fields__})
-        try:
-            tensors = load_file(files[WEIGHTS])
-        except SafetensorError as error:
-            raise ValueError(f"{WEIGHTS}: not a sound file of weights: {error}") from None
+        tensors = load_tensors(files[WEIGHTS], name="weights")
         kind = next((t.dtype for name, t in tensors.items() if name == "encoder.0.weight"), torch.float32)
         model = model.to(kind)
         try:

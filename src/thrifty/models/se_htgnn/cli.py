@@ -10,7 +10,7 @@ import typer
 
 from thrifty._common.files import refuse_existing, write_whole
 from thrifty._common.options import Device, Force, Json, Seed
-from thrifty._common.runs import device_of, first_process, join
+from thrifty._common.runs import alone, device_of, first_process, join
 
 if TYPE_CHECKING:
     from thrifty.models.se_htgnn.graph_file import GraphFile
@@ -113,7 +113,8 @@ def train(
 
     split = temporal_split(graph.data, window, validation, test, horizon)
     try:
-        model.fit(graph.data, split, checkpoint=checkpoint, progress=tell)
+        with alone(out):
+            model.fit(graph.data, split, checkpoint=checkpoint, progress=tell)
     except KeyboardInterrupt:
         if checkpoint.exists() and first_process():
             typer.echo(f"interrupted; the same command goes on from {checkpoint}", err=True)

@@ -21,6 +21,7 @@ from torch import Tensor
 
 from thrifty._common.extras import require
 from thrifty._common.files import write_whole
+from thrifty._common.weights import load_tensors
 from thrifty.models.se_htgnn.temporal import Metadata
 
 Encoder = str | Callable[[list[str]], Any] | Mapping[str, Tensor]
@@ -108,8 +109,7 @@ def build_type_embeddings(
         return _checked(names, encoder(texts))
     place = None if cache is None else Path(cache) / f"{_key(encoder, texts)}.safetensors"
     if place is not None and place.exists():
-        held = require("safetensors.torch", extra="graph").load_file(str(place))["vectors"]
-        return _checked(names, held)
+        return _checked(names, load_tensors(place, name="cache", extra="graph")["vectors"])
     found = _checked(names, _encode(encoder, texts))
     if place is not None:
         save = require("safetensors.torch", extra="graph").save

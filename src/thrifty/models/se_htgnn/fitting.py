@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import copy
 import math
-import pickle
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -25,6 +24,7 @@ from torch.nn.parallel import DistributedDataParallel
 from thrifty._common.checks import number, whole
 from thrifty._common.files import write_whole
 from thrifty._common.runs import first_process
+from thrifty._common.weights import load_saved
 from thrifty.models.se_htgnn.temporal import HeteroTemporalData, WindowBatch
 
 
@@ -231,10 +231,10 @@ def _resume(
         ValueError: It is damaged, or of another run; the message says in what.
     """
     try:
-        found = torch.load(path, weights_only=True, map_location=next(objective.parameters()).device)
+        found = load_saved(path, name="checkpoint", device=next(objective.parameters()).device)
         before: dict[str, str] = found["run"]
         held, best, rng, epochs = found["model"], found["best"], found["rng"], found["fitted"]
-    except (EOFError, OSError, RuntimeError, pickle.UnpicklingError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"checkpoint: {path} is damaged, or none ({error}); remove it to start anew") from None
     for name, now in run.items():
         if before.get(name) != now:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from thrifty._common.files import write_whole
+from thrifty._common.weights import load_tensors
 from thrifty.models.se_htgnn.forecaster import Forecaster
 from thrifty.models.se_htgnn.metrics import link_metrics
 from thrifty.models.se_htgnn.objectives import LinkObjective
@@ -125,7 +126,7 @@ class LinkForecaster(Forecaster):
         write_whole(folder / DECODER, save(dict(decoder.state_dict())), force=True)
 
     def _restore(self, state: Mapping[str, Any], folder: Path) -> None:
-        from safetensors.torch import load_file
-
         self.objective_ = self._objective(0)
-        cast(LinkObjective, self.objective_).decoder.load_state_dict(load_file(str(folder / DECODER)))
+        cast(LinkObjective, self.objective_).decoder.load_state_dict(
+            load_tensors(folder / DECODER, name="folder", extra="graph")
+        )

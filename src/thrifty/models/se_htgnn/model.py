@@ -20,6 +20,7 @@ from torch.nn import functional
 
 from thrifty._common.extras import require
 from thrifty._common.files import refuse_existing, write_whole
+from thrifty._common.weights import load_tensors
 from thrifty.models.se_htgnn.attention import Core
 from thrifty.models.se_htgnn.config import Norm, SEHTGNNConfig
 from thrifty.models.se_htgnn.conv import Frames, SEHTGNNConv
@@ -280,7 +281,7 @@ class SEHTGNN(nn.Module):
             OSError: One is missing.
         """
         config = SEHTGNNConfig.from_json(Path(folder, CONFIG).read_text())
-        weights = require("safetensors.torch", extra="graph").load_file(str(Path(folder, WEIGHTS)))
+        weights = load_tensors(Path(folder, WEIGHTS), name="folder", extra="graph")
         model = cls.from_config(config, weights)
         try:
             model.load_state_dict(weights)

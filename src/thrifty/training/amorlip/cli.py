@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from thrifty._common.options import Force, Json, Precision, SaveEvery, Seed
-from thrifty._common.runs import first_process
+from thrifty._common.runs import alone, first_process
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode="markdown")
 
@@ -75,10 +75,11 @@ def train(
     def tell(step: int, total: int, value: float) -> None:
         typer.echo(f"step {step} of {total}: loss {value:.4f}", err=True)
 
-    found = run(
-        recipe, data, out, num_samples=num_samples, image_field=image_field, caption_field=caption_field,
-        save_every=save_every, progress=tell,
-    )  # fmt: skip
+    with alone(out):
+        found = run(
+            recipe, data, out, num_samples=num_samples, image_field=image_field, caption_field=caption_field,
+            save_every=save_every, progress=tell,
+        )  # fmt: skip
     if first_process():
         typer.echo(json.dumps(found))
 

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from thrifty._common.checks import one_of
 from thrifty._common.extras import require
 from thrifty._common.files import write_whole
+from thrifty._common.weights import load_pretrained, read_pretrained
 
 WEIGHTS, CONFIG = "open_clip_model.safetensors", "open_clip_config.json"
 
@@ -237,8 +238,8 @@ def _open_clip_host(model: str, checkpoint: Path | None, seed: int) -> Host:
 
 def _transformers_host(folder: Path) -> Host:
     transformers = require("transformers", extra="vision")
-    towers = transformers.AutoModel.from_pretrained(folder)
-    processor = transformers.AutoProcessor.from_pretrained(folder)
+    towers = load_pretrained(transformers.AutoModel, folder)
+    processor = read_pretrained(transformers.AutoProcessor, folder, name="model")
     length = towers.config.text_config.max_position_embeddings
 
     def image(picture: Any) -> dict[str, Tensor]:

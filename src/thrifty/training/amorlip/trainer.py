@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from thrifty._common.extras import require
 from thrifty._common.runs import world
+from thrifty._common.weights import load_saved
 from thrifty.training.amorlip.admission import caption_ids
 from thrifty.training.amorlip.config import AmorLIPConfig
 from thrifty.training.amorlip.hosts import embedding_width, run_towers
@@ -193,7 +194,7 @@ class AmorLIPTrainer(_transformers.Trainer):  # type: ignore[misc, name-defined]
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         super()._load_optimizer_and_scheduler(checkpoint)
         if checkpoint is not None:
-            held = torch.load(Path(checkpoint, STATE), map_location=self.args.device, weights_only=True)
+            held = load_saved(Path(checkpoint, STATE), name="checkpoint", device=self.args.device)
             if held["loss"] != type(self.loss).__name__:
                 raise ValueError(f"loss: {checkpoint} is of {held['loss']}, got {type(self.loss).__name__}")
             self.loss.load_state_dict(held["state"])

@@ -9,8 +9,10 @@ from typing import Annotated, Any
 import typer
 
 from thrifty._common.checks import one_of
+from thrifty._common.extras import require
 from thrifty._common.options import Field, Json, Length, Precision, SaveEvery, Seed, say_step
-from thrifty._common.runs import PRECISIONS, first_process
+from thrifty._common.runs import PRECISIONS, alone, first_process
+from thrifty._common.weights import read_pretrained
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode="markdown")
 
@@ -57,11 +59,9 @@ def plan(
 
     With --budget-gib, also find the largest layer chunk that fits.
     """
-    from transformers import AutoConfig
-
     from thrifty.training.streambp.planner import MODES, estimate_peak_memory, largest_layer_chunk
 
-    config = AutoConfig.from_pretrained(model)
+    config = read_pretrained(require("transformers", extra="llm").AutoConfig, model, name="model")
     settings = _settings(layer_chunk, head_chunk)
     one_of("precision", precision, PRECISIONS)
     itemsize = 2 if precision == "bf16" else 4
@@ -145,9 +145,10 @@ def train(
     settings = _settings(layer_chunk, head_chunk).with_overrides(
         offload=offload, memory_budget_bytes=None if budget_gib is None else int(budget_gib * 2**30)
     )
-    found = finetune(
-        recipe, model, data, out, field=field, save_every=save_every, fsdp=fsdp, config=settings, progress=say_step
-    )
+    with alone(out):
+        found = finetune(
+            recipe, model, data, out, field=field, save_every=save_every, fsdp=fsdp, config=settings, progress=say_step
+        )
     if first_process():
         typer.echo(json.dumps(found))
 

@@ -7,7 +7,7 @@ from typing import Literal
 
 import torch
 
-from thrifty._common.checks import one_of, whole
+from thrifty._common.checks import flag, one_of, whole
 from thrifty._common.settings import Settings
 from thrifty.training.streambp.chunks import ChunkSize, check_chunk_size
 
@@ -65,6 +65,8 @@ class StreamBPConfig(Settings):
         one_of("kv_policy", self.kv_policy, ("recompute", "store"))
         one_of("grad_mode", self.grad_mode, ("local", "inplace"))
         one_of("accum_dtype", self.accum_dtype, _DTYPES)
+        for name in ("chunk_forward", "preserve_rng_state", "offload"):
+            flag(name, getattr(self, name))
         for name in ("memory_budget_bytes", "every_n_layers"):
             if getattr(self, name) is not None or name == "every_n_layers":
                 whole(name, getattr(self, name))

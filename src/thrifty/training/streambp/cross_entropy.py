@@ -14,6 +14,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from thrifty._common.checks import number, whole
 from thrifty.training.streambp.chunks import ChunkSize, slices
 from thrifty.training.streambp.gradient_sums import hand_out_once
 from thrifty.training.streambp.inputs import Rows, check_count, check_ids, check_shapes, make_head, shifted_rows, take
@@ -104,7 +105,9 @@ def streamed_linear_cross_entropy(
     check_shapes(hidden, weight, labels, bias)
     if reduction not in {"mean", "sum", "none"}:
         raise ValueError(f'reduction: expected "mean", "sum" or "none", got {reduction!r}')
-    if not 0 <= label_smoothing <= 1:
+    number("z_loss", z_loss, "a number of at least 0", least=0)
+    whole("ignore_index", ignore_index, least=None)
+    if number("label_smoothing", label_smoothing, "a number in [0, 1]", least=0) > 1:
         raise ValueError(f"label_smoothing: expected a number in [0, 1], got {label_smoothing!r}")
     check_ids(labels, labels != ignore_index, len(weight))
     shape = LogitShape(logit_scale, softcap, temperature)

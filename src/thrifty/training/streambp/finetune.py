@@ -11,6 +11,7 @@ from typing import Any
 
 from thrifty._common.extras import require
 from thrifty._common.runs import Progress, enter_run, reporter, world
+from thrifty._common.weights import load_pretrained, read_pretrained
 from thrifty.training.streambp.config import StreamBPConfig
 from thrifty.training.streambp.objectives import Recipe, make_trainer, read_data, reward_function
 
@@ -65,7 +66,7 @@ def finetune(
         )
     if fsdp and world()[1] == 1:
         raise ValueError("fsdp: expected several processes (start them with torchrun), got one")
-    tokenizer = transformers.AutoTokenizer.from_pretrained(model_folder)
+    tokenizer = read_pretrained(transformers.AutoTokenizer, model_folder, name="model")
     rows = read_data(recipe, data, field, tokenizer)
     reward = None if recipe.reward is None else reward_function(recipe.reward)
     begun = asdict(recipe) | {
@@ -75,7 +76,7 @@ def finetune(
     checkpoint, done = enter_run(out, "streambp", begun)
     if done["global_step"] < recipe.steps:
         dtype = {"fp32": "float32", "bf16": "bfloat16"}[recipe.precision]
-        model = transformers.AutoModelForCausalLM.from_pretrained(model_folder, dtype=dtype)
+        model = load_pretrained(transformers.AutoModelForCausalLM, model_folder, dtype=dtype)
         trainer = make_trainer(
             recipe, model, tokenizer, rows, out, reward=reward, save_every=save_every, fsdp=fsdp, config=config
         )

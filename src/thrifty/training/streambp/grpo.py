@@ -14,11 +14,20 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from thrifty._common.checks import one_of
+from thrifty._common.checks import number, one_of, whole
 from thrifty.training.streambp.chunks import ChunkSize, slices
 from thrifty.training.streambp.gradient_sums import hand_out_once
 from thrifty.training.streambp.grpo_objective import GRPOLoss, GRPOStats, Objective, kl_estimate, token_weights
-from thrifty.training.streambp.inputs import Rows, check_count, check_ids, check_shapes, make_head, masked_rows, take
+from thrifty.training.streambp.inputs import (
+    Rows,
+    check_count,
+    check_ids,
+    check_shapes,
+    check_tensors,
+    make_head,
+    masked_rows,
+    take,
+)
 from thrifty.training.streambp.logits import Head, LogitShape, entropy, picked, softmax_, subtract_at_
 from thrifty.training.streambp.replay import first_order_only
 from thrifty.training.streambp.token_logps import streamed_token_logps
@@ -98,7 +107,8 @@ def streamed_grpo_loss(
     _check(completion_ids, mask, advantages, old_logps, ref_logps, beta, loss_type, level)
     _check_numbers(eps_low=eps_low, eps_high=eps_high, delta=delta)
     check_count("num_items_in_batch", num_items_in_batch)
-    check_count("max_completion_length", max_completion_length)
+    if max_completion_length is not None:
+        whole("max_completion_length", max_completion_length)
     check_ids(completion_ids, mask.bool(), len(weight), "completion_ids")
     objective = Objective(beta, eps_low, eps_high, delta)
     weights = token_weights(mask, loss_type, num_items_in_batch, max_completion_length)
@@ -133,6 +143,9 @@ def _check(
     loss_type: str,
     level: str,
 ) -> None:
+    held = {"completion_ids": ids, "mask": mask, "advantages": advantages, "old_logps": old, "ref_logps": ref}
+    optional = ("old_logps", "ref_logps")
+    check_tensors(**{name: given for name, given in held.items() if given is not None or name not in optional})
     for name, given in (("mask", mask), ("old_logps", old), ("ref_logps", ref)):
         if given is not None and given.shape != ids.shape:
             raise ValueError(f"{name}: expected {tuple(ids.shape)} as completion_ids, got {tuple(given.shape)}")
@@ -146,8 +159,8 @@ def _check(
 
 def _check_numbers(**bounds: float | None) -> None:
     for name, value in bounds.items():
-        if value is not None and not value >= 0:
-            raise ValueError(f"{name}: expected a number that is not negative, got {value!r}")
+        if value is not None:
+            number(name, value, "a number that is not negative", least=0)
 
 
 @dataclass

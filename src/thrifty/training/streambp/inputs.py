@@ -7,11 +7,13 @@ copied to drop the ignored ones.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from thrifty._common.checks import is_number
 from thrifty.training.streambp.chunks import ChunkSize, check_chunk_size, head_chunk
 from thrifty.training.streambp.logits import Head, LogitShape
 
@@ -27,16 +29,36 @@ class Rows:
         return len(self.index)
 
 
+def check_tensors(**given: Any) -> None:
+    """Check that all of them are tensors on one device.
+
+    Raises:
+        TypeError: One is no tensor.
+        ValueError: One is elsewhere.
+    """
+    first: str | None = None
+    for name, tensor in given.items():
+        if not isinstance(tensor, Tensor):
+            raise TypeError(f"{name}: expected a tensor, got {type(tensor).__name__}")
+        first = first or name
+        if tensor.device != given[first].device:
+            raise ValueError(f"{name}: expected it on {given[first].device}, where {first} is, got {tensor.device}")
+
+
 def check_shapes(hidden: Tensor, weight: Tensor, ids: Tensor, bias: Tensor | None, name: str = "labels") -> None:
     """Check that hidden states, head and targets fit together.
 
     Raises:
+        TypeError: One is no tensor.
         ValueError: They do not; the message names the argument.
     """
+    check_tensors(hidden=hidden, weight=weight, **{name: ids}, **({} if bias is None else {"bias": bias}))
     if hidden.ndim not in {2, 3} or not hidden.is_floating_point():
         raise ValueError(
             f"hidden: expected floats of shape [batch, length, hidden] or [rows, hidden], got {tuple(hidden.shape)}"
         )
+    if not weight.is_floating_point():
+        raise ValueError(f"weight: expected floats, got {weight.dtype}")
     if weight.ndim != 2 or weight.shape[1] != hidden.shape[-1]:
         raise ValueError(f"weight: expected [vocabulary, {hidden.shape[-1]}], got {tuple(weight.shape)}")
     if bias is not None and bias.shape != weight.shape[:1]:
@@ -53,7 +75,9 @@ def check_count(name: str, count: int | float | Tensor | None) -> None:
     Raises:
         ValueError: It is not positive.
     """
-    if count is not None and not count > 0:
+    if isinstance(count, Tensor):
+        count = count.item() if count.numel() == 1 else tuple(count.shape)  # type: ignore[assignment]
+    if count is not None and not (is_number(count) and count > 0):
         raise ValueError(f"{name}: expected a positive number of tokens, got {count!r}")
 
 

@@ -13,6 +13,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from thrifty._common.checks import number, positive
+
 #: Columns that are looked at together where a full-size temporary would double the buffer.
 COLUMNS = 4096
 
@@ -27,7 +29,7 @@ class LogitShape:
         temperature: Divisor of the logits, applied last.
 
     Raises:
-        ValueError: The temperature or the soft-cap is not positive.
+        ValueError: The temperature or the soft-cap is not positive, or the scale is not finite.
     """
 
     scale: float = 1.0
@@ -35,10 +37,10 @@ class LogitShape:
     temperature: float = 1.0
 
     def __post_init__(self) -> None:
-        if not self.temperature > 0:
-            raise ValueError(f"temperature: expected a positive number, got {self.temperature!r}")
-        if self.softcap is not None and not self.softcap > 0:
-            raise ValueError(f"softcap: expected a positive number or None, got {self.softcap!r}")
+        number("logit_scale", self.scale, "a finite number")
+        positive("temperature", self.temperature)
+        if self.softcap is not None:
+            positive("softcap", self.softcap, "a positive number or None")
 
     def applied(self, z: Float[Tensor, "rows vocab"]) -> Float[Tensor, "rows vocab"]:
         """Return shaped logits, in float32 or more, as a graph that autograd keeps."""

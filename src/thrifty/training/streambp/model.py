@@ -82,7 +82,10 @@ def enable_streambp(
         arXiv 2506.03077.
     """
     require("transformers", extra="llm")
-    settings = (config or StreamBPConfig()).with_overrides(**overrides)
+    config = StreamBPConfig() if config is None else config
+    if not isinstance(config, StreamBPConfig):
+        raise TypeError(f"config: expected StreamBPConfig, got {type(config).__name__}")
+    settings = config.with_overrides(**overrides)
     if head not in {"streambp", "own"}:
         raise ValueError(f'head: expected "streambp" or "own", got {head!r}')
     causal_lm = base_model(model)

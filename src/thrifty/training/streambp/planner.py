@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from thrifty._common.checks import one_of, whole
+from thrifty._common.checks import number, one_of, whole
 from thrifty.training.streambp.chunks import bounds, head_chunk, layer_chunk
 from thrifty.training.streambp.config import StreamBPConfig
 
@@ -47,6 +47,8 @@ class Shape:
         Raises:
             ValueError: It describes no decoder with attention.
         """
+        if not hasattr(config, "get_text_config"):
+            raise TypeError(f"config: expected a configuration of transformers, got {type(config).__name__}")
         text = config.get_text_config()
         needed = ("num_attention_heads", "hidden_size", "num_hidden_layers", "vocab_size")
         if missing := [name for name in needed if not isinstance(getattr(text, name, None), int)]:
@@ -174,7 +176,9 @@ def estimate_peak_memory(
     Source:
         arXiv 2506.03077, table 1 and section 3.
     """
-    if not 0 <= trained <= 1:
+    if settings is not None and not isinstance(settings, StreamBPConfig):
+        raise TypeError(f"settings: expected StreamBPConfig, got {type(settings).__name__}")
+    if number("trained", trained, "a share between 0 and 1", least=0) > 1:
         raise ValueError(f"trained: expected a share between 0 and 1, got {trained!r}")
     for name, value in (("batch", batch), ("length", length), ("itemsize", itemsize)):
         whole(name, value)

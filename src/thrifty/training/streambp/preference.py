@@ -17,10 +17,10 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from thrifty._common.checks import one_of
+from thrifty._common.checks import number, one_of, positive
 from thrifty.training.streambp.chunks import ChunkSize, slices
 from thrifty.training.streambp.gradient_sums import hand_out_once
-from thrifty.training.streambp.inputs import Rows, check_ids, check_shapes, make_head, masked_rows, take
+from thrifty.training.streambp.inputs import Rows, check_ids, check_shapes, check_tensors, make_head, masked_rows, take
 from thrifty.training.streambp.logits import Head, LogitShape, picked, softmax_, subtract_at_
 from thrifty.training.streambp.replay import first_order_only
 from thrifty.training.streambp.token_logps import streamed_token_logps
@@ -136,18 +136,17 @@ def streamed_dpo_loss(
 def _check(
     ids: Tensor, mask: Tensor, ref_logps: Tensor, beta: float, loss_type: str, schedule: str, smoothing: float
 ) -> None:
-    if ids.ndim != 2 or len(ids) % 2:
+    check_tensors(ids=ids, mask=mask, ref_logps=ref_logps)
+    if ids.ndim != 2 or len(ids) % 2 or not len(ids):
         raise ValueError(f"ids: expected [2 * pairs, length], chosen first, got {tuple(ids.shape)}")
     if mask.shape != ids.shape:
         raise ValueError(f"mask: expected {tuple(ids.shape)} as ids, got {tuple(mask.shape)}")
     if ref_logps.shape != ids.shape[:1]:
         raise ValueError(f"ref_logps: expected one an answer, [{len(ids)}], got {tuple(ref_logps.shape)}")
-    if not beta > 0:
-        raise ValueError(f"beta: expected a positive number, got {beta!r}")
+    positive("beta", beta)
     one_of("loss_type", loss_type, ("sigmoid", "hinge", "ipo"))
     one_of("schedule", schedule, ("two_pass", "one_pass"))
-    if not 0 <= smoothing < 0.5:
-        raise ValueError(f"label_smoothing: expected a number in [0, 0.5), got {smoothing!r}")
+    number("label_smoothing", smoothing, "a number in [0, 0.5)", least=0, below=0.5)
 
 
 def _pair_loss(delta: Tensor, beta: float, loss_type: str, smoothing: float) -> Tensor:

@@ -15,7 +15,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from thrifty.training.streambp.chunks import ChunkSize, slices
-from thrifty.training.streambp.inputs import Rows, check_ids, check_shapes, make_head, masked_rows, take
+from thrifty.training.streambp.inputs import Rows, check_ids, check_shapes, check_tensors, make_head, masked_rows, take
 from thrifty.training.streambp.logits import COLUMNS, Head, LogitShape, entropy, picked, softmax_, subtract_at_
 from thrifty.training.streambp.replay import first_order_only
 
@@ -91,6 +91,8 @@ def streamed_token_logps(
         arXiv 2506.03077, section 3.1.
     """
     check_shapes(hidden, weight, ids, bias, "ids")
+    if mask is not None:
+        check_tensors(ids=ids, mask=mask)
     if mask is not None and mask.shape != ids.shape:
         raise ValueError(f"mask: expected {tuple(ids.shape)} as ids, got {tuple(mask.shape)}")
     check_ids(ids, torch.ones_like(ids, dtype=torch.bool) if mask is None else mask.bool(), len(weight), "ids")

@@ -14,7 +14,7 @@ from rich.table import Table
 
 from thrifty._common.extras import require
 from thrifty._common.options import Field, Force, Json, Length, Precision, SaveEvery, Seed, say_step
-from thrifty._common.runs import first_process
+from thrifty._common.runs import alone, first_process
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode="markdown")
 
@@ -121,7 +121,8 @@ def pretrain(
         config, optimizer, rank, update_proj_gap, lr, scale, steps, batch, micro_batch, length, precision, seed
     )
 
-    result = pretrain(recipe, data, tokenizer, out, field=field, save_every=save_every, progress=say_step)
+    with alone(out):
+        result = pretrain(recipe, data, tokenizer, out, field=field, save_every=save_every, progress=say_step)
     if first_process():
         typer.echo(json.dumps(result))
 

@@ -22,6 +22,7 @@ from thrifty._common.extras import require
 from thrifty._common.files import write_whole
 from thrifty._common.runs import Progress, enter_run, reporter, training_arguments, world
 from thrifty._common.texts import blocks, documents, text_files
+from thrifty._common.weights import read_pretrained
 from thrifty.training.sumo.groups import sumo_param_groups
 from thrifty.training.sumo.memory import optimizer_state_bytes
 from thrifty.training.sumo.optimizer import SUMO
@@ -117,7 +118,7 @@ def pretrain(
     transformers = require("transformers", extra="llm")
     one_of("optimizer", recipe.optimizer, OPTIMIZERS)
     accumulation, files = recipe.accumulation(), text_files(data)
-    vocabulary = transformers.AutoTokenizer.from_pretrained(tokenizer)
+    vocabulary = read_pretrained(transformers.AutoTokenizer, tokenizer, name="tokenizer")
     settings = asdict(recipe) | {"texts": [str(file.resolve()) for file in files], "field": field}
     config = llama_config(recipe.config, len(vocabulary))
     checkpoint, _ = enter_run(out, "sumo", settings)
@@ -180,7 +181,7 @@ def llama_config(config: str, vocabulary: int) -> Any:
     if config not in LLAMA:
         if not Path(config).is_file():
             raise FileNotFoundError(f"config: expected one of {', '.join(LLAMA)} or a config.json, got {config}")
-        made = transformers.AutoConfig.from_pretrained(config)
+        made = read_pretrained(transformers.AutoConfig, config, name="config")
         made.vocab_size = vocabulary
         return made
     hidden, inner, layers, heads = LLAMA[config]
