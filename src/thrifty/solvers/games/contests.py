@@ -9,8 +9,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from thrifty._common.checks import one_of, whole
+from thrifty.solvers.games import losses
 from thrifty.solvers.games.actions import ActionSet, BlottoSet
-from thrifty.solvers.games.actions.base import Floats, Ints
+from thrifty.solvers.games.actions.base import Floats
+
+#: What who shares the first place wins.
+TIES = {"share": losses.SHARE, "half": losses.HALF, "lose": losses.LOSE}
 
 
 class ColonelBlotto:
@@ -48,7 +52,7 @@ class ColonelBlotto:
         max_alloc: ArrayLike | None = None,
         at_most: bool = False,
     ) -> None:
-        one_of("tie", tie, ("share", "half", "lose"))
+        one_of("tie", tie, tuple(TIES))
         one_of("contest", contest, ("all-pay", "ratio"))
         self.soldiers = [whole("soldiers", n) for n in soldiers]
         players = len(self.soldiers)
@@ -59,11 +63,17 @@ class ColonelBlotto:
             raise ValueError(f"values: expected numbers of at least 0, (k,) or (P, k), got {values!r}")
         if given.ndim == 2 and len(given) != players:
             raise ValueError(f"values: expected {players} rows, one a player, got {len(given)}")
-        self.tie, self.contest = tie, contest
+        self.tie, self.contest, self.at_most, self._given = tie, contest, bool(at_most), given
+        limits = {"min_alloc": min_alloc, "max_alloc": max_alloc}
+        self._limits = {name: None if limit is None else np.asarray(limit).tolist() for name, limit in limits.items()}
         self.values: Floats = np.broadcast_to(given, (players, given.shape[-1])) / given.max()
         self.sets: list[ActionSet] = [
             BlottoSet(n, given.shape[-1], min_alloc, max_alloc, at_most) for n in self.soldiers
         ]
+
+        kind = losses.RATIO if contest == "ratio" else TIES[tie]
+        #: The game as compiled code reads it.
+        self.rules = losses.contest_rules(kind, self.soldiers, self.values)
 
     @property
     def loss_bound(self) -> float:
@@ -78,26 +88,20 @@ class ColonelBlotto:
 
     def loss_vectors(self, joint: Sequence[ArrayLike]) -> list[Floats]:
         """Return each player's loss vector, from the coordinates that all played."""
-        k = self.values.shape[1]
-        sent = np.zeros((len(joint), k))
-        for i, taken in enumerate(joint):
-            coordinates: Ints = np.asarray(taken, np.int64)
-            sent[i, coordinates // (self.soldiers[i] + 1)] = coordinates % (self.soldiers[i] + 1)
-        return [self._losses(i, np.delete(sent, i, axis=0)) for i in range(len(joint))]
+        return losses.realised_losses(self.rules, joint)
 
-    def _losses(self, i: int, others: Floats) -> Floats:
-        units = np.arange(self.soldiers[i] + 1.0)
-        if self.contest == "ratio":
-            rest = others.sum(axis=0)[:, None]
-            with np.errstate(invalid="ignore"):
-                won = np.where(units + rest > 0, units / (units + rest), 1 / (len(others) + 1))
-        else:
-            most = others.max(axis=0)[:, None]
-            rivals = (others == others.max(axis=0)).sum(axis=0)[:, None]
-            part = {"share": 1 / (rivals + 1), "half": np.full(most.shape, 0.5), "lose": np.zeros(most.shape)}
-            won = np.where(units > most, 1.0, np.where(units == most, part[self.tie], 0.0))
-        return np.ascontiguousarray((self.values[i][:, None] * (1 - won)).ravel())
+    def expected_losses(self, marginals: Sequence[ArrayLike]) -> list[Floats]:
+        """Return each player's expected loss vector where all draw independently, from all players' marginals."""
+        return losses.expected_losses(self.rules, marginals)
 
     def to_facts(self) -> dict[str, Any]:
         """Return what JSON keeps of the game."""
-        return {"tie": self.tie, "contest": self.contest, "values": self.values.tolist(), "soldiers": self.soldiers}
+        return {
+            "game": "blotto",
+            "soldiers": self.soldiers,
+            "values": self._given.tolist(),
+            "tie": self.tie,
+            "contest": self.contest,
+            "at_most": self.at_most,
+            **{name: limit for name, limit in self._limits.items() if limit is not None},
+        }

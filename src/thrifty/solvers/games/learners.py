@@ -12,7 +12,7 @@ import math
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -61,6 +61,8 @@ class _Learner(ABC):
         return -self.eta * self.cumulated
 
     eta: float
+    #: What ``observe`` takes: ``"full"``, ``"semi-bandit"`` or ``"bandit"``.
+    feedback: ClassVar[str]
 
     def law(self) -> Law:
         """Return the law of the coming round; its tables are built once."""
@@ -70,6 +72,11 @@ class _Learner(ABC):
                 raise ArithmeticError(f"round {self.round}: the log weights are no longer finite")
             self._law = self.actions.law(theta)
         return self._law
+
+    @property
+    def play(self) -> Floats:
+        """The probability of each coordinate in the coming round's action."""
+        return self.law().marginals
 
     def _draw(self, rng: np.random.Generator) -> Ints:
         return self.law().draw(rng)
@@ -99,10 +106,19 @@ class _Learner(ABC):
         if self._played is None:
             raise RuntimeError("observe: expected act() first, got none in this round")
         self._learn(feedback)
+        self.go_on(1)
+
+    @property
+    def left(self) -> int | None:
+        """Rounds until the next epoch begins; None: there are no epochs."""
+        return self._left if self.horizon is None else None
+
+    def go_on(self, rounds: int) -> None:
+        """Count so many rounds, whose losses are cumulated already; none may lie beyond the epoch."""
         self._played, self._law = None, None
-        self.round += 1
+        self.round += rounds
         if self.horizon is None:
-            self._left -= 1
+            self._left -= rounds
             if self._left == 0:
                 self._begin_epoch()
 
@@ -177,6 +193,8 @@ class KernelizedOMWU(_Learner):
         Farina et al. (2022); the paper's Remark 1.1.
     """
 
+    feedback = "full"
+
     def __init__(
         self,
         actions: ActionSet,
@@ -187,7 +205,8 @@ class KernelizedOMWU(_Learner):
         eta_scale: float = 1.0,
     ) -> None:
         self.optimistic, self.players = optimistic, whole("players", players)
-        self._last = np.zeros(actions.d)
+        #: The losses of the last round.
+        self.last = np.zeros(actions.d)
         super().__init__(actions, horizon, eta, eta_scale)
 
     def _tune(self, horizon: int) -> None:
@@ -200,24 +219,29 @@ class KernelizedOMWU(_Learner):
     @property
     def theta(self) -> Floats:
         """The log weights of the coming round."""
-        return -self.eta * (self.cumulated + self._last if self.optimistic else self.cumulated)
+        return -self.eta * (self.cumulated + self.last if self.optimistic else self.cumulated)
 
     def _learn(self, feedback: Any) -> None:
-        self._last = _losses(feedback, self.actions.d)
-        self.cumulated += self._last
+        self.last[:] = _losses(feedback, self.actions.d)
+        self.cumulated += self.last
+
+    def expect(self, losses: ArrayLike) -> None:
+        """Learn from expected losses of a round in which nothing was drawn."""
+        self._learn(losses)
+        self.go_on(1)
 
     def _begin_epoch(self) -> None:
         super()._begin_epoch()
-        self._last = np.zeros(self.actions.d)
+        self.last[:] = 0.0
 
     def state_dict(self) -> dict[str, Any]:
         """Return what the learner needs to go on exactly, between rounds."""
-        return super().state_dict() | {"last": self._last.copy()}
+        return super().state_dict() | {"last": self.last.copy()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from a state."""
         super().load_state_dict(state)
-        self._last = np.asarray(state["last"], float).copy()
+        self.last = np.asarray(state["last"], float).copy()
 
 
 class KernelizedExp3IX(_Learner):
@@ -249,6 +273,8 @@ class KernelizedExp3IX(_Learner):
     Source:
         Neu (2015); the paper's algorithm 2.
     """
+
+    feedback = "semi-bandit"
 
     def __init__(
         self,
@@ -312,6 +338,8 @@ class KernelizedGeometricHedge(_Learner):
         Dani, Hayes and Kakade (2007); Cesa-Bianchi and Lugosi (2012); the paper's algorithm 1.
     """
 
+    feedback = "bandit"
+
     def __init__(
         self,
         actions: ActionSet,
@@ -333,7 +361,7 @@ class KernelizedGeometricHedge(_Learner):
         if isinstance(exploration, str):
             one_of("exploration", exploration, ("spanner", "uniform"))
         if isinstance(exploration, str) and exploration == "uniform":
-            explored = actions.uniform.second_moment[np.ix_(J, J)]
+            explored, self._explored_play = actions.uniform.second_moment[np.ix_(J, J)], actions.uniform.marginals
         else:
             rows = np.asarray(actions.spanner() if isinstance(exploration, str) else exploration)
             if rows.ndim != 2 or rows.shape[1] != actions.d:
@@ -342,7 +370,7 @@ class KernelizedGeometricHedge(_Learner):
             if np.linalg.matrix_rank(on) < J.size:
                 raise ValueError(f"exploration: expected actions that span the set, rank {J.size}")
             self._rows = [np.flatnonzero(row) for row in rows]
-            explored = on.T @ on / len(rows)
+            explored, self._explored_play = on.T @ on / len(rows), rows.mean(axis=0)
         self._explored = explored
         super().__init__(actions, horizon, eta, eta_scale)
 
@@ -353,6 +381,11 @@ class KernelizedGeometricHedge(_Learner):
             eta, gamma = self._eta, 0.1
         self.eta = eta * self._scale
         self.gamma = gamma if self._gamma is None else self._gamma
+
+    @property
+    def play(self) -> Floats:
+        """The probability of each coordinate in the coming round's action, exploring rounds included."""
+        return (1 - self.gamma) * self.law().marginals + self.gamma * self._explored_play
 
     def _draw(self, rng: np.random.Generator) -> Ints:
         if rng.random() >= self.gamma:

@@ -73,9 +73,21 @@ class NormalFormGame:
             for i, table in enumerate(self.payoffs)
         ]
 
+    def expected_losses(self, marginals: Sequence[ArrayLike]) -> list[Floats]:
+        """Return each player's expected loss vector where all draw independently, from all players' marginals."""
+        mixed = [np.asarray(x, float) for x in marginals]
+        found = []
+        for i, table in enumerate(self.payoffs):
+            left = np.moveaxis(table, i, -1)
+            for j, x in enumerate(mixed):
+                if j != i:
+                    left = np.tensordot(x, left, axes=(0, 0))
+            found.append((self.best[i] - left) / self.scale)
+        return found
+
     def to_facts(self) -> dict[str, Any]:
         """Return what JSON keeps of the game."""
-        return {"payoffs": self.payoffs.tolist()}
+        return {"game": "normal-form", "payoffs": self.payoffs.tolist()}
 
 
 def payoff_tables(game: Any, limit: int = 200_000) -> Floats:
