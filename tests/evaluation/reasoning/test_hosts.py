@@ -7,6 +7,7 @@ import pytest
 
 from thrifty.evaluation.reasoning import TransformersModel, efficiency_reward, evaluate, generate
 from thrifty.evaluation.reasoning.hosts.rewards import reward_rows
+from thrifty.evaluation.reasoning.runners.prompts import prompt
 
 
 @pytest.fixture(scope="module")
@@ -51,6 +52,15 @@ def test_a_transformers_model_is_run_scored_and_never_asked_twice(tiny, tmp_path
     lines = [json.loads(line) for line in (tmp_path / "c.jsonl").read_text().splitlines()]
     assert all(line["tokens_in"] > 50 and 0 < line["tokens_out"] <= 8 for line in lines)
     assert {line["finish_reason"] for line in lines} <= {"length", "stop"}
+
+
+def test_prompts_in_a_batch_are_answered_as_they_are_alone(tiny):
+    model, tokenizer, problems = tiny
+    prompts = [prompt(problem, problems[:at]) for at, problem in enumerate(problems)]
+    alone, together = (list(TransformersModel(model, tokenizer, batch=batch).complete(prompts, 6)) for batch in (1, 3))
+    assert [at for at, _ in together] == [0, 1, 2, 3]
+    assert together == alone
+    assert len({found.prompt_tokens for _, found in alone}) > 1
 
 
 @pytest.mark.slow

@@ -1,5 +1,6 @@
 """Asking models: a local endpoint that fails first, resuming, hosts, reports and the command line."""
 
+import hashlib
 import json
 import threading
 import time
@@ -195,7 +196,7 @@ def test_the_harness_functions_score_a_document():
 def test_the_command_line_from_problems_to_a_page(thrifty, tmp_path):
     data, out = tmp_path / "data", tmp_path / "c.jsonl"
     assert thrifty("reasoning", "generate", "--n", 2, "--cell", "base", "--out", data).code == 0
-    assert "SHA-256" in (data / "README.md").read_text()
+    assert hashlib.sha256((data / "problems.jsonl").read_bytes()).hexdigest() in (data / "README.md").read_text()
     assert thrifty("reasoning", "generate", "--n", 2, "--cell", "base", "--out", data).code == 2
     problems = data / "problems.jsonl"
     lines = [json.loads(line) for line in problems.read_text().splitlines()]
@@ -220,7 +221,7 @@ def test_the_command_line_from_problems_to_a_page(thrifty, tmp_path):
 def test_a_program_is_proven_from_the_shell(thrifty, tmp_path):
     file = tmp_path / "p.txt"
     file.write_text("cont(Ada, fig) = 3. comp(Bo, Ada, fig) = 2. goal cont(Bo, fig) = ?")
-    assert "shortest proof: 1 steps" in thrifty("reasoning", "prove", file).out
+    assert "shortest proof: 1 step;" in thrifty("reasoning", "prove", file).out
     assert "goal(V)" in thrifty("reasoning", "prove", file, "--to", "prolog").out
     file.write_text("cont(Ada, fig) = 3. goal cont(Bo, fig) = ?")
     assert thrifty("reasoning", "prove", file).code == 2

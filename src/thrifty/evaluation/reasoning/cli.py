@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 from typing import Annotated, Any
@@ -62,8 +63,9 @@ def generate(
         rejected += bundle.rejected
         if number % 50 == 0:
             typer.echo(f"{number} of {n}", err=True)
-    write_problems(made, out / "problems.jsonl", force=force)
-    write_whole(out / "README.md", data_card(made, seed=seed, rejected=rejected), force=force)
+    path = write_problems(made, out / "problems.jsonl", force=force)
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    write_whole(out / "README.md", data_card(made, seed=seed, rejected=rejected, digest=digest), force=force)
     typer.echo(f"{len(made)} problems written to {out / 'problems.jsonl'}; bundles drawn again: {rejected}", err=True)
 
 
@@ -85,7 +87,10 @@ def prove(
     """
     from thrifty.evaluation.reasoning import Program, execute, read_problem, shortest_proof
 
-    text = file.read_text(encoding="utf-8")
+    try:
+        text = file.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{file}: expected text (UTF-8), got something else: {error}") from None
     program = read_problem(text).program if words else Program.from_text(text)
     if to is not None:
         writers = {"text": program.to_text, "prolog": program.to_prolog, "datalog": program.to_datalog}
@@ -93,6 +98,8 @@ def prove(
             raise ValueError(f"--to: expected one of {', '.join(writers)}, got {to!r}")
         typer.echo(writers[to](), nl=False)
         return
+    if program.goal is None:
+        raise ValueError(f"{file}: expected a goal, as in 'goal cont(Bo, fig) = ?', got none")
     graph = execute(program)
     proof = shortest_proof(graph, objective=objective)
     steps = [
@@ -110,7 +117,9 @@ def prove(
     for number, step in enumerate(steps, start=1):
         typer.echo(f"{number}. {' and '.join(step['premises'])} give {step['conclusion']}  ({step['rule']})")
     proven = "shortest proof" if proof.optimal else "shortest proof found in time"
-    typer.echo(f"{proven}: {proof.length} steps; {len(graph.theorems)} theorems follow in all")
+    typer.echo(
+        f"{proven}: {proof.length} step{'' if proof.length == 1 else 's'}; theorems that follow: {len(graph.theorems)}"
+    )
 
 
 @app.command()
@@ -139,7 +148,8 @@ def run(
     Example: `thrifty reasoning run --problems p.jsonl --model m --base-url http://localhost:8000/v1 --out c.jsonl`
     """
     from thrifty.evaluation.reasoning.problems.problem import read_problems
-    from thrifty.evaluation.reasoning.runners import models
+    from thrifty.evaluation.reasoning.runners.endpoint import EndpointModel
+    from thrifty.evaluation.reasoning.runners.models import TransformersModel, VLLMModel
     from thrifty.evaluation.reasoning.runners.run import estimate
     from thrifty.evaluation.reasoning.runners.run import run as ask
 
@@ -151,13 +161,13 @@ def run(
         return
     asked: Any
     if runner == "endpoint":
-        asked = models.EndpointModel(
+        asked = EndpointModel(
             model, base_url, key_variable=key_variable, concurrency=concurrency, prefill=prefill, body=_fields(body)
         )
     elif runner == "transformers":
-        asked = models.TransformersModel.from_pretrained(model, **({"gguf_file": gguf_file} if gguf_file else {}))
+        asked = TransformersModel.from_pretrained(model, **({"gguf_file": gguf_file} if gguf_file else {}))
     elif runner == "vllm":
-        asked = models.VLLMModel(model)
+        asked = VLLMModel(model)
     else:
         raise ValueError(f"--runner: expected one of endpoint, transformers, vllm, got {runner!r}")
     ask(
@@ -221,8 +231,9 @@ def report(
 
     Example: `thrifty reasoning report --scores scores.jsonl --out report.html`
     """
+    from thrifty.evaluation.reasoning.pages import proof_html, report_html
     from thrifty.evaluation.reasoning.problems.problem import read_problems
-    from thrifty.evaluation.reasoning.report import Report, proof_html, report_html
+    from thrifty.evaluation.reasoning.report import Report
     from thrifty.evaluation.reasoning.runners.run import by_problem, read_completions
 
     if (problems is None) != (completions is None):

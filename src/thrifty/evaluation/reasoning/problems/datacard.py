@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import statistics
 from collections.abc import Sequence
 
 from thrifty.evaluation.reasoning.problems.problem import CELLS, Problem
 
 
-def data_card(problems: Sequence[Problem], *, seed: int, rejected: int) -> str:
-    """Describe a data set in Markdown, with the head that data hubs read."""
-    digest = hashlib.sha256(
-        "".join(json.dumps(p.to_record(), ensure_ascii=False) for p in problems).encode()
-    ).hexdigest()
+def data_card(problems: Sequence[Problem], *, seed: int, rejected: int, digest: str) -> str:
+    """Describe a data set in Markdown, with the head that data hubs read.
+
+    Args:
+        problems: The data set.
+        seed: It was made with.
+        rejected: Bundles that were drawn and did not pass the gate.
+        digest: SHA-256 of the file.
+    """
     rows = []
     for cell in CELLS:
         held = [problem for problem in problems if problem.cell == cell]
@@ -34,7 +36,8 @@ configs: [{{config_name: default, data_files: problems.jsonl}}]
 
 # Word problems with irrelevant axioms, and their shortest proofs
 
-{len(problems)} problems, made with seed {seed}; SHA-256 of the records: `{digest}`. Every problem has passed a gate:
+{len(problems)} problems, made with seed {seed}; SHA-256 of `problems.jsonl`:
+`{digest}`. Every problem has passed a gate:
 its own text, read back, is free of contradiction and proves the answer, by one shortest proof, which uses no
 irrelevant sentence ({rejected} bundles were drawn again).
 
