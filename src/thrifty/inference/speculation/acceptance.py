@@ -15,6 +15,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import ArrayLike
 
+from thrifty._common.checks import is_number, whole
 from thrifty.inference.speculation.activation import Floats
 
 
@@ -44,7 +45,7 @@ class Acceptance:
     last: float
 
     def __post_init__(self) -> None:
-        if not all(0 <= chance <= 1 for chance in (*self.survival, self.last)):
+        if not all(is_number(chance) and 0 <= chance <= 1 for chance in (*self.survival, self.last)):
             raise ValueError(f"acceptance: expected probabilities in [0, 1], got {self.survival} and {self.last}")
 
     @classmethod
@@ -54,7 +55,7 @@ class Acceptance:
         Raises:
             ValueError: ``alpha`` is not in [0, 1].
         """
-        if not 0 <= alpha <= 1:
+        if not (is_number(alpha) and 0 <= alpha <= 1):
             raise ValueError(f"alpha: expected a probability in [0, 1], got {alpha}")
         return cls((), float(alpha))
 
@@ -66,7 +67,7 @@ class Acceptance:
             ValueError: ``sigma`` is not in [1/(gamma+1), 1].
         """
         low = 1 / (_length(gamma) + 1)
-        if not low - 1e-9 <= sigma <= 1:
+        if not (is_number(sigma) and low - 1e-9 <= sigma <= 1):
             raise ValueError(f"sigma: expected a number in [1/(gamma+1), 1] = [{low:.4g}, 1], got {sigma}")
         return cls.from_length(sigma * (gamma + 1), gamma)
 
@@ -78,7 +79,7 @@ class Acceptance:
             ValueError: ``length`` is not in [1, gamma+1].
         """
         _length(gamma)
-        if not 1 - 1e-9 <= length <= gamma + 1 + 1e-9:
+        if not is_number(length) or not 1 - 1e-9 <= length <= gamma + 1 + 1e-9:
             raise ValueError(f"length: expected tokens a round in [1, gamma+1] = [1, {gamma + 1}], got {length}")
         alpha = _solve_alpha(length, gamma)
         return cls(tuple(alpha**i for i in range(1, gamma + 1)), alpha)
@@ -90,7 +91,7 @@ class Acceptance:
         Raises:
             ValueError: ``rate`` is not in [0, 1] (vLLM's benchmark prints per cent).
         """
-        if not 0 <= rate <= 1:
+        if not (is_number(rate) and 0 <= rate <= 1):
             raise ValueError(f"rate: expected accepted over drafted tokens in [0, 1], got {rate} (per cent?)")
         return cls.from_length(1 + rate * gamma, gamma)
 
@@ -174,6 +175,9 @@ def sigma_of_alpha(alpha: ArrayLike, gamma: int) -> Floats:
     Returns:
         Tokens of a round over the most that it could give, in [1/(γ+1), 1], of the shape of ``alpha``.
 
+    Raises:
+        ValueError: ``alpha`` is no probability, or ``gamma`` no draft length.
+
     Example:
         >>> sigma_of_alpha([0.8, 1.0], 4).round(5).tolist()
         [0.67232, 1.0]
@@ -181,7 +185,11 @@ def sigma_of_alpha(alpha: ArrayLike, gamma: int) -> Floats:
     Source:
         Huang et al., "MoESD", NeurIPS 2025, arXiv 2505.19645, equation 5.
     """
-    powers = np.power.outer(np.asarray(alpha, float), np.arange(gamma + 1))
+    _length(gamma)
+    chance = np.asarray(alpha, float)
+    if not np.all((chance >= 0) & (chance <= 1)):
+        raise ValueError(f"alpha: expected probabilities in [0, 1], got {alpha!r}")
+    powers = np.power.outer(chance, np.arange(gamma + 1))
     return np.asarray(powers.sum(-1) / (gamma + 1))
 
 
@@ -203,7 +211,10 @@ def estimate_alpha(accepted: ArrayLike, gamma: int) -> float:
         Huang et al., "MoESD", NeurIPS 2025, arXiv 2505.19645, equation 5: its geometric
         distribution, cut off at γ.
     """
+    _length(gamma)
     counts = np.asarray(accepted)
+    if counts.dtype.kind not in "iu" and counts.size:
+        raise ValueError(f"accepted: expected whole numbers of tokens, got {accepted!r}")
     if counts.size == 0 or counts.min() < 0 or counts.max() > gamma:
         raise ValueError(f"accepted: expected at least one round, each in [0, gamma={gamma}]")
     total, rejected = int(counts.sum()), int((counts < gamma).sum())
@@ -223,6 +234,4 @@ def _solve_alpha(length: float, gamma: int) -> float:
 
 
 def _length(gamma: int) -> int:
-    if gamma < 1:
-        raise ValueError(f"gamma: expected a draft length of at least 1, got {gamma}")
-    return gamma
+    return whole("gamma", gamma, what="a draft length")

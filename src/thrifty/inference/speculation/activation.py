@@ -13,6 +13,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from thrifty._common.checks import is_number
+
 Floats = NDArray[np.float64]
 
 
@@ -146,6 +148,8 @@ def experts_of_block(tokens: ArrayLike, block_experts: Sequence[float], num_expe
 
 def check_experts(num_experts: float, top_k: ArrayLike) -> None:
     """Refuse a number of experts per token that no router could have."""
+    if not is_number(num_experts) or num_experts != num_experts // 1:
+        raise ValueError(f"num_experts: expected a whole number, got {num_experts!r}")
     k = np.asarray(top_k, float)
     if not num_experts >= 1 or not np.all((k >= 1) & (k <= num_experts)):
         raise ValueError(f"top_k: expected 1 <= top_k <= num_experts={num_experts}, got {top_k!r}")

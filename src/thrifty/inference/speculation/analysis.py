@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from thrifty._common.checks import number, whole
 from thrifty.inference.speculation.acceptance import Acceptance
 from thrifty.inference.speculation.activation import Floats, full_activation_tokens
 from thrifty.inference.speculation.hardware import Hardware
@@ -99,8 +100,8 @@ def profitable_batches(
     Source:
         Huang et al., "MoESD", NeurIPS 2025, arXiv 2505.19645, equation 4, looked at for every batch size.
     """
-    if max_batch < 1:
-        raise ValueError(f"max_batch: expected at least 1, got {max_batch}")
+    whole("max_batch", max_batch)
+    number("margin", margin, "a finite number")
     batches = np.arange(1, max_batch + 1)
     pays = model.speedup(batches, gamma, acceptance, context=context) > 1 + margin
     edges = np.flatnonzero(np.diff(np.concatenate(([False], pays, [False])).astype(int)))

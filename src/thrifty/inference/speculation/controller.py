@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from thrifty._common.checks import flag, number, whole
 from thrifty.inference.speculation.acceptance import Acceptance
 from thrifty.inference.speculation.model import SpeculationModel
 from thrifty.inference.speculation.schedule import best_gammas, goodput
@@ -61,8 +62,19 @@ class GammaController:
         probe: tuple[int, int] = (16, 256),
         correct: bool = True,
     ) -> None:
-        if max_gamma < 1:
-            raise ValueError(f"max_gamma: expected at least 1, got {max_gamma}")
+        if not isinstance(model, SpeculationModel):
+            raise TypeError(f"model: expected a SpeculationModel, got {type(model).__name__}")
+        whole("max_gamma", max_gamma)
+        whole("every", every)
+        if not 0 < number("forget", forget, "a share in (0, 1]") <= 1:
+            raise ValueError(f"forget: expected a share in (0, 1], got {forget}")
+        number("min_switch", min_switch, "a share of at least 0", least=0)
+        number("min_gain", min_gain, "a share of at least 0", least=0)
+        flag("correct", correct)
+        if isinstance(probe, str) or len(probe) != 2:
+            raise ValueError(f"probe: expected the rounds before the first and the last probe, got {probe!r}")
+        for rounds in probe:
+            whole("probe", rounds, what="two whole numbers of rounds")
         self.model, self.max_gamma, self.every, self.forget = model, max_gamma, every, forget
         self.min_switch, self.min_gain, self.correct = min_switch, min_gain, correct
         self._probe = probe

@@ -71,6 +71,11 @@ def fit_speculation_model(
         times is ours.
     """
     one_of("objective", objective, get_args(Objective))
+    for name, kind, given in (("target", MoEShape, target), ("hardware", Hardware, hardware)):
+        if not (given is None or isinstance(given, kind)):
+            raise TypeError(f"{name}: expected a {kind.__name__}, got {given!r}")
+    if not all(isinstance(row, Row) for row in rows):
+        raise TypeError(f"rows: expected a list of Row, got {rows!r}")
     warnings = _check(rows)
     if target is not None and target.num_experts != rows[0].num_experts:
         raise ValueError(f"target: it has {target.num_experts} experts, the rows {rows[0].num_experts}")

@@ -6,8 +6,10 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from thrifty._common.checks import one_of, positive
 from thrifty._common.extras import require
 from thrifty._common.profiles import devices, look_up, number
+from thrifty._common.runs import device_of
 
 #: What a file may say of one device: more is FLOP/s for TFLOP/s, or GB/s for TB/s.
 MOST = {"tflops": 1e5, "tb_per_s": 100.0}
@@ -76,6 +78,9 @@ class Hardware:
             The best of several repeats of each.
         """
         torch = require("torch", extra="llm")
+        device = device_of(device)
+        one_of("dtype", dtype, ("float32", "float16", "bfloat16", "float64"))
+        positive("seconds", seconds, "a number of seconds above 0")
         kind = getattr(torch, dtype)
         # A product with one vector reads its matrix once: what a decode step does, and far beyond the caches.
         side = 16384 if device.startswith("cuda") else 8192

@@ -17,7 +17,6 @@ request; every engine verifies γ + 1, the last token and the drafts, and so doe
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -25,7 +24,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import ArrayLike
 
-from thrifty._common.checks import one_of
+from thrifty._common.checks import is_number, number, one_of, positive, whole
 from thrifty.inference.speculation.acceptance import Acceptance
 from thrifty.inference.speculation.activation import (
     Floats,
@@ -122,10 +121,14 @@ class SpeculationModel:
         check_experts(self.draft_experts, self.draft_top_k)
         one_of("verify_width", self.verify_width, get_args(VerifyWidth))
         for name in (*TIMES, *_MORE_TIMES):
-            if not (math.isfinite(getattr(self, name)) and getattr(self, name) >= 0):
-                raise ValueError(f"{name}: expected milliseconds of at least 0, got {getattr(self, name)}")
-        if self.measured_batches is not None and len(self.measured_batches) != 2:
-            raise ValueError(f"measured_batches: expected the smallest and the largest, got {self.measured_batches}")
+            number(name, getattr(self, name), "milliseconds of at least 0", least=0)
+        batches = self.measured_batches
+        if batches is not None and (len(batches) != 2 or not batches[0] <= batches[1]):
+            raise ValueError(f"measured_batches: expected the smallest and the largest, got {batches}")
+        if self.block_experts is not None and (
+            isinstance(self.block_experts, str) or not all(map(is_number, self.block_experts))
+        ):
+            raise ValueError(f"block_experts: expected numbers of experts, got {self.block_experts!r}")
         for ridge in (self.ridge, self.experts_ridge):
             scaled_roofline(0.0, ridge, self.growth)  # refuses a ridge or a growth that cannot be
 
@@ -320,7 +323,12 @@ class SpeculationModel:
         return (b < low) | (b > high) | elsewhere
 
     def scaled(self, factor: float) -> SpeculationModel:
-        """Return the model with every time multiplied: all speed-ups stay."""
+        """Return the model with every time multiplied: all speed-ups stay.
+
+        Raises:
+            ValueError: ``factor`` is not above 0.
+        """
+        positive("factor", factor)
         return replace(self, **{name: getattr(self, name) * factor for name in (*TIMES, *_MORE_TIMES)})
 
     def expert_parallel(self, degree: int) -> SpeculationModel:
@@ -329,8 +337,7 @@ class SpeculationModel:
         Raises:
             ValueError: ``degree`` is below 1.
         """
-        if degree < 1:
-            raise ValueError(f"degree: expected at least 1, got {degree}")
+        whole("degree", degree, what="a number of devices")
         return replace(self, expert_load=self.expert_load / degree)
 
     def save(self, path: str | Path, *, force: bool = False) -> Path:

@@ -88,8 +88,8 @@ class Row:
                 raise ValueError(f"{name}: expected a number above 0, got 0")
         if self.top_k > self.num_experts:
             raise ValueError(f"top_k: expected at most num_experts={self.num_experts}, got {self.top_k}")
-        if self.sigma is not None and self.gamma is not None:
-            low = 1 / (self.gamma + 1)
+        if self.sigma is not None:
+            low = 1 / (self.gamma + 1) if self.gamma is not None else 0.0
             if not low - 1e-6 <= self.sigma <= 1 + 1e-6:
                 raise ValueError(f"sigma: expected a number in [1/(gamma+1), 1] = [{low:.4g}, 1], got {self.sigma}")
 

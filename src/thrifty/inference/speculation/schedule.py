@@ -13,6 +13,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from thrifty._common.checks import number, whole
 from thrifty.inference.speculation.acceptance import Acceptance
 from thrifty.inference.speculation.activation import Floats
 from thrifty.inference.speculation.model import SpeculationModel
@@ -90,7 +91,7 @@ class Schedule:
             ValueError: Speculation pays nowhere, an entry is longer than ``num_speculative_tokens``, or the engine
                 would ignore the schedule.
         """
-        if data_parallel > 1:
+        if whole("data_parallel", data_parallel) > 1:
             raise ValueError(f"data_parallel: vLLM ignores a schedule under data parallelism, got {data_parallel}")
         self._pays("--speculative-config")
         most = num_speculative_tokens if num_speculative_tokens is not None else self.max_gamma
@@ -195,8 +196,12 @@ def recommend_schedule(
     Source:
         As for :func:`goodput`; the ties and the least gain are ours.
     """
-    if max_batch < 1 or max_gamma < 1:
-        raise ValueError(f"max_batch and max_gamma: expected at least 1, got {max_batch} and {max_gamma}")
+    for name, kind, given in (("model", SpeculationModel, model), ("acceptance", Acceptance, acceptance)):
+        if not isinstance(given, kind):
+            raise TypeError(f"{name}: expected {kind.__name__}, got {given!r}")
+    whole("max_batch", max_batch)
+    whole("max_gamma", max_gamma)
+    number("min_gain", min_gain, "a share of at least 0", least=0)
     batches, lengths = np.arange(1, max_batch + 1), np.arange(max_gamma + 1)
     table = goodput(model, batches, lengths, acceptance, context=context)
     chosen = best_gammas(table, min_gain=min_gain)

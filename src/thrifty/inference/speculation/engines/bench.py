@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from thrifty._common.checks import one_of
+from thrifty._common.settings import read_text
 from thrifty._common.tables import read_table
 from thrifty.inference.speculation.rows import Row
 
@@ -53,7 +54,7 @@ def read_vllm_bench(
     Source:
         vLLM's ``vllm bench serve --save-result``: its names.
     """
-    return _paired([(str(path), _object(Path(path).read_text(), path)) for path in paths], num_experts, top_k, metric)
+    return _paired([(str(path), _object(read_text(path), path)) for path in paths], num_experts, top_k, metric)
 
 
 def read_sglang_bench(
@@ -89,7 +90,7 @@ def read_sglang_bench(
     """
     records = []
     for path in paths:
-        for number, line in enumerate(Path(path).read_text().splitlines(), start=1):
+        for number, line in enumerate(read_text(path).splitlines(), start=1):
             if not line.strip():
                 continue
             record = _object(line, f"{path}, line {number}")

@@ -192,7 +192,7 @@ def acceptance(
     if source.startswith(("http://", "https://")):
         found = scrape_acceptance(source, seconds=seconds, gamma=gamma)
     else:
-        found = acceptance_of_log(Path(source).read_text())
+        found = acceptance_of_log(Path(source).read_text(encoding="utf-8", errors="replace"))
     length = gamma or max(1, len(found.survival))
     record = {
         "alpha": found.alpha,
