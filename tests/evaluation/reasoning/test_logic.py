@@ -19,6 +19,15 @@ from thrifty.evaluation.reasoning import (
     shortest_proof,
     shortest_proofs,
 )
+from thrifty.evaluation.reasoning.logic.orders import (
+    best_first_order,
+    breadth_first_order,
+    eager_order,
+    efficient_order,
+    random_order,
+    theorem_order,
+)
+from thrifty.evaluation.reasoning.logic.theorems import comp, cont
 
 
 def random_graph(seed, nodes=8, edges=11):
@@ -131,6 +140,42 @@ def test_prolog_proves_the_same_answers(programs, tmp_path):
     command = ["swipl", "-q", "-t", "halt", str(script)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     assert done.stdout.split() == [f"[{problem.answer}]" for problem in programs], done.stderr[-2000:]
+
+
+def test_no_edge_leads_into_an_axiom():
+    graph = execute(Program.from_text("cont(A, fig) = 3. comp(B, A, fig) = 2. cont(B, fig) = 5. goal cont(B, fig) = ?"))
+    assert graph.edges == ()
+    assert shortest_proof(graph).length == 0
+
+
+def test_reference_reasoners_take_their_orders():
+    # a and b are told; from a follow c, then d; from b follows e; d and e give the goal g
+    graph = Hypergraph.from_edges([("a", "c"), ("c", "d"), ("b", "e"), ("de", "g"), ("e", "f")], axioms="ab", goal="g")
+
+    def names(edges):
+        return "".join(graph.nodes[node] for node in theorem_order(graph, edges))
+
+    assert names(eager_order(graph)) == "cdegf"
+    assert names(eager_order(graph, until_goal=True)) == "cdeg"
+    assert names(breadth_first_order(graph)) == "cedfg"
+    assert names(efficient_order(graph, shortest_proof(graph))) == "cdeg"
+    liking = {"e": 3, "f": 2, "c": 1, "d": 1, "g": 9}
+    assert names(best_first_order(graph, lambda node: liking[graph.nodes[node]])) == "efcdg"
+    assert sorted(names(random_order(graph, 3, until_goal=False))) == list("cdefg")
+    assert random_order(graph, 3) == random_order(graph, 3)
+
+
+def test_a_large_program_is_executed_and_proven():
+    rng = random.Random(0)
+    value = [rng.randrange(2, 1000) for _ in range(20_000)]
+    pairs = {(n, rng.randrange(max(0, n - 20), n)) for n in range(1, 20_000)}
+    pairs |= {tuple(sorted(rng.sample(range(20_000), 2), reverse=True)) for _ in range(30_000)}
+    told = [comp((f"a{n}", "fig", 0), (f"a{m}", "fig", 0), value[n] - value[m]) for n, m in sorted(pairs)]
+    program = Program((cont("a0", "fig", value[0]), *told), (), cont("a19999", "fig", None))
+    graph = execute(program, limit=100_000)
+    assert len(graph.edges) > 90_000
+    proof = shortest_proof(graph)
+    assert (proof.length, proof.optimal) == (shortest_proof(graph, objective="tree").length, True)
 
 
 def test_text_after_transfers_speaks_of_the_state_after_them():

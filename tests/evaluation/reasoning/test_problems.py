@@ -4,18 +4,34 @@ import hashlib
 import os
 import subprocess
 import sys
+from collections import Counter
+from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from thrifty.evaluation.reasoning import Lexicon, bundles, faults, generate, read_problem, read_problems, write_problems
+from thrifty.evaluation.reasoning import (
+    Lexicon,
+    Program,
+    bundles,
+    execute,
+    faults,
+    generate,
+    read_problem,
+    read_problems,
+    write_problems,
+)
 from thrifty.evaluation.reasoning.logic import theorems
 from thrifty.evaluation.reasoning.problems import wording
+from thrifty.evaluation.reasoning.problems.chains import control
+from thrifty.evaluation.reasoning.problems.gate import shortfalls
 from thrifty.evaluation.reasoning.problems.lexicon import Topic
 from thrifty.evaluation.reasoning.problems.problem import AMOUNTS, CELLS, CONNECTIONS, OVERLAPS, Cell
 from thrifty.evaluation.reasoning.problems.reading import TextClock, read_statement
 from thrifty.evaluation.reasoning.problems.templates import templates
+from thrifty.evaluation.reasoning.problems.trees import BASE, base_tree, draw_quantities
 
 
 @pytest.fixture(scope="module")
@@ -55,9 +71,70 @@ def test_a_connected_distractor_follows_from_the_base_and_gives_more_theorems(ma
             assert len(near.eager) > len(far.eager) >= near.shortest.length
 
 
-def test_a_contradiction_is_found_by_the_gate():
-    problem = read_problem("Ada has 3 figs. Bo has 2 figs more than Ada. Bo has 9 figs. How many figs does Bo have?")
-    assert "two values" in faults(problem)[0]
+def test_quantities_stay_within_their_ranges(made):
+    for bundle in made:
+        for problem in bundle.problems.values():
+            for sentence in problem.sentences:
+                most = 99 if sentence.source.startswith("irrelevant") else 20
+                if sentence.theorem.predicate != "compeq":
+                    assert 2 <= abs(sentence.theorem.value) <= most, sentence
+            assert all(2 <= node.value <= 10_000 for node in problem.graph.nodes if node.key[0] in ("cont", "total"))
+
+
+def test_nobody_is_compared_with_themselves(made):
+    for bundle in made:
+        for problem in bundle.problems.values():
+            for theorem in (s.theorem for s in problem.sentences if s.theorem.predicate == "comp"):
+                assert theorem.key[1][0] != theorem.key[2][0]
+
+
+def test_what_is_connected_is_told_after_what_it_hangs_on(made):
+    for bundle in made:
+        for amount in AMOUNTS:
+            problem = bundle.problems[Cell("connected", amount, "no_overlap")]
+            known = set()
+            for at, sentence in enumerate(problem.sentences):
+                if sentence.source.startswith("irrelevant"):
+                    so_far = Program(tuple(s.theorem for s in problem.sentences[: at + 1]))
+                    known = {node.key for node in execute(so_far).nodes}
+                    if sentence.theorem.predicate == "comp":
+                        assert set(sentence.theorem.key[1:]) & {k[1:] for k in known if k[0] == "cont"}
+
+
+def test_a_control_uses_the_rules_that_it_is_asked_for():
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        root, names = base_tree(rng, 2, total=True)
+        draw_quantities(root, rng, BASE)
+        longer, more = control(root, names, rng, 4, ("transfer", "transfer", "comp"), BASE)
+        grown = Counter(n.rule for n in longer.walk()) - Counter(n.rule for n in root.walk())
+        assert grown["transfer"] >= 2
+        assert grown["comp"] >= 1
+        assert sum(grown[rule] for rule in ("transfer", "comp")) == 4
+        assert len(longer.leaves()) == len(root.leaves()) + 4
+        assert longer.value == root.value
+        assert more.agents == names.agents + 4
+
+
+def test_the_gate_finds_what_is_wrong():
+    told = "Ada has 3 figs. Bo has 2 figs more than Ada. "
+    asked = "How many figs does Bo have?"
+    problem = read_problem(told + asked)
+    assert faults(problem) == []
+    assert "two values" in faults(read_problem(f"{told}Bo has 9 figs. {asked}"))[0]
+    assert "does not follow" in faults(read_problem(f"{told}How many figs does Cy have?"))[0]
+    several = read_problem(f"{told}Cy has 4 figs. Bo has 1 fig more than Cy. {asked}")
+    assert faults(several) == ["there are several shortest proofs"]
+    assert faults(read_problem(f"{told}Ada has 3 figs. {asked}")) == ["two sentences say the same"]
+    first, second = problem.sentences
+    drawn = replace(problem, sentences=(first, second._replace(source="irrelevant_1")))
+    assert faults(drawn) == ["the shortest proof uses a sentence that was to be irrelevant"]
+    reworded = replace(problem, sentences=(first._replace(text="Ada has 4 figs."), second))
+    assert faults(reworded) == ["the text reads back as another program"]
+    assert faults(replace(problem, sentences=(first._replace(text="Ada sings."), second)))
+    assert shortfalls(problem, 1, 5) == []
+    assert "made to have 2" in shortfalls(problem, 2)[0]
+    assert "made to be 6" in shortfalls(problem, 1, 6)[0]
 
 
 def test_every_template_has_one_reading():

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -19,6 +20,7 @@ from thrifty.evaluation.reasoning import (
     generate,
     proof_html,
     run,
+    score_all,
 )
 from thrifty.evaluation.reasoning.hosts import lm_eval
 from thrifty.evaluation.reasoning.hosts.rewards import reward_rows
@@ -216,6 +218,22 @@ def test_the_command_line_from_problems_to_a_page(thrifty, tmp_path):
     words = ["--scores", scores, "--problems", problems, "--completions", out, "--out", page]
     assert thrifty("reasoning", "report", *words).code == 0
     assert "inferences needed" in page.read_text()
+
+
+def test_a_report_compares_conditions_pair_by_pair():
+    cells = [("none", "none", "none"), *(("disconnected", "complex", f"{o}_overlap") for o in ("no", "entity"))]
+    problems = [problem for cell in cells for problem in generate(4, 3, *cell)]
+    base, without, shared = problems[:4], problems[4:8], problems[8:]
+    said = {p.id: p.gold_trace for p in (*base, *without)} | {p.id: p.eager_trace for p in shared}
+    said |= {without[0].id: "The answer is 0.", shared[0].id: "The answer is 0.", shared[1].id: "The answer is 0."}
+    report = score_all(problems, said)
+    assert [row["accuracy"] for row in report.cells()] == [1.0, 0.75, 0.5]
+    assert [(row["drop"], row["n"]) for row in report.drops()] == [(0.25, 4), (0.5, 4)]
+    assert report.drops(against="control") == []
+    assert report.overlap_effect("precision").f > 1
+    assert math.isnan(report.overlap_effect("precision", query="prove").f)
+    assert report.cells()[0]["efficiency"] == report.cells()[1]["efficiency"] == 1 > report.cells()[2]["efficiency"]
+    assert report.cells()[2]["no efficiency"] == 2
 
 
 def test_a_program_is_proven_from_the_shell(thrifty, tmp_path):

@@ -77,7 +77,7 @@ def test_written_proofs_score_exactly(query):
     ("text", "answer"),
     [
         ("The answer is 1,234.", 1234), (r"\boxed{1{,}000}", 1000), ("#### -7", -7), ("answer (arabic numerals) is $5.", 5),  # noqa: E501
-        ("The answer is twenty-one drums", 21), ("2 or 3. The answer is 4.\n\nQ: next 9", 4), ("so 12 in all", 12),
+        ("The answer is twenty-one drums", 21), ("2 or 3. The answer is 4.\n\nQ: next 9", 4), ("so 12 in all", 12), ("so 12 in all\nQ: and 13?", 12),
         ("The answer is 20.5", None), ("", None), ("Je ne sais pas", None), ("The answer is 3. Wait, the answer is 8.", 8),  # noqa: E501
     ],
 )  # fmt: skip
@@ -94,6 +94,89 @@ def test_nothing_written_or_cut_off_is_wrong_and_never_a_crash():
     cut = score(problem, problem.gold_trace, finish_reason="length")
     assert (cut.correct, cut.flagged) == (False, True)
     assert math.isnan(cut.efficiency)
+
+
+def test_a_complete_proof_of_a_wrong_answer_has_no_efficiency():
+    problem = read_problem(DRUMS)
+    wrong = score(problem, problem.gold_trace.replace("numerals) is 34", "numerals) is 35"))
+    assert (wrong.correct, wrong.complete, wrong.precision, wrong.recall) == (False, False, 1.0, 1.0)
+    assert math.isnan(wrong.efficiency)
+    half = score(problem, "Pia has 14 + 6 = 20 drums. The answer is 34.")
+    assert (half.correct, half.complete, half.precision) == (True, False, 1.0)
+    assert half.recall == pytest.approx(1 / 3)
+    assert math.isnan(half.efficiency)
+
+
+def test_after_the_goal_nothing_counts_where_that_is_asked_for():
+    problem = read_problem(FIGS + "How many figs does Ode have?")
+    text = "Ode has 16 - 5 = 11 figs. So Mina's boss has 11 - 3 = 8 figs. The answer is 11."
+    assert score(problem, text).efficiency == 0.5
+    assert score(problem, text, until_goal=True).efficiency == 1
+
+
+def test_what_cannot_be_matched_is_flagged():
+    problem = read_problem(DRUMS)
+    found = score(problem, "Pia has 14 + 6 = 20 drums. 3 + 4 = 7. 1 + 1 = 2.")
+    assert (found.coverage, found.flagged) == (pytest.approx(1 / 3), True)
+    assert not score(problem, problem.gold_trace).flagged
+
+
+def test_a_skip_says_what_it_leaves_out():
+    problem = read_problem(DRUMS)
+    (step,) = align(problem, "20 + 14 = 34").steps
+    assert step.label == "skip"
+    assert {problem.graph.nodes[node].key[1] for node in step.omitted} == {"Pia", "Rolf"}
+    (later,) = (s for s in align(problem, "Pia has 14 + 6 = 20 drums. 20 + 14 = 34").steps if s.label == "skip")
+    assert [problem.graph.nodes[node].key[1] for node in later.omitted] == ["Rolf"]
+
+
+def test_the_nearest_of_several_shortest_proofs_counts():
+    told = "Ada has 3 figs. Cy has 4 figs. Bo has 2 figs more than Ada. Bo has 1 fig more than Cy. "
+    told += "Dan has 1 fig more than Bo. "
+    problem = read_problem(told + "How many figs does Dan have?")
+    for first in ("Bo has 3 + 2 = 5 figs.", "Bo has 4 + 1 = 5 figs."):
+        found = score(problem, f"{first} Dan has 5 + 1 = 6 figs. The answer is 6.")
+        assert (found.efficiency, found.precision, found.recall) == (1, 1, 1)
+
+
+def test_the_published_rule_as_it_is_published():
+    problem = read_problem(DRUMS)
+    assert labels(problem, "Pia has 14 + 6 = 20 drums.", aligner="official") == []  # no number, no step
+    assert labels(problem, "1. Pia has 14 + 6 = 20 drums.\n2. Nothing.", aligner="official") == ["inference", "other"]
+    assert labels(problem, "1. Pia has 26 - 7 + 1 = 20 drums.", aligner="official") == ["inference"]  # another sum
+    assert labels(problem, "1. Pia has 10 + 10 = 21 drums.", aligner="official") == ["other"]
+    assert labels(problem, "1. Pia has 81 / 4 = 20 drums.", aligner="official") == ["inference"]  # whole division
+    assert labels(problem, "1. Pia has 10 * 2 = 20 drums.", aligner="official") == ["inference"]
+    assert labels(problem, "1. Pia has 1,020 - 1,000 = 20 drums.", aligner="official") == ["other"]
+    assert labels(problem, "1. Pia has 14 + 6 = 20 drums.\n2. Pia has 14 + 6 = 20 drums.", aligner="official") == [
+        "inference", "restatement",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        (r"Pia has \(14 + 6 = 20\) drums.", "inference"), ("Pia has 14 + 6 = **20** drums.", "inference"),
+        ("So Pia has 14 drums plus 6 drums, 14 + 6 = 20.", "inference"), ("14+6=20", "inference"),
+        (r"\[14 + 6 = \boxed{20}\]", "inference"), ("Pia: 6 + 14 = 20", "inference"),
+        ("Pia's landlady has 14 + 6 = 20 drums.", "invalid"), ("Pia has 13 + 7 = 20 drums.", "invalid"),
+        ("Pia has 20 drums.", "inference"), ("Pia’s drums are 14 + 6 = 20.", "inference"),
+        ("Rolf has 14 flutes.", "inference"), ("Rolf has 9 flutes.", "axiom_restated"),
+        ("Rolf has 14 drums.", "invalid"), ("Rolf's uncle has 30 - 8 = 22 drums.", "inference"),
+        ("Let me think about drums.", "other"), ("Pia has 14 − 6 = 8 drums.", "arith_error"),
+    ],
+)  # fmt: skip
+def test_ways_of_writing_a_step(text, found):
+    assert labels(read_problem(DRUMS), text) == [found]
+
+
+def test_names_that_begin_alike_and_things_of_several_words():
+    told = "Ann has 4 toy cars. Anna has 3 toy cars more than Ann. James owns 2 toys. James’s boss has 5 toys more than James. "  # noqa: E501
+    problem = read_problem(told + "How many toy cars does Anna have?")
+    assert labels(problem, "Anna has 4 + 3 = 7 toy cars.") == ["inference"]
+    assert labels(problem, "Ann has 4 + 3 = 7 toy cars.") == ["invalid"]
+    assert labels(problem, "James's boss has 2 + 5 = 7 toys.") == ["inference"]
+    assert labels(problem, "James's boss has 2 + 5 = 7 toy cars.") == ["invalid"]
 
 
 def test_thinking_counts_where_it_is_asked_to():

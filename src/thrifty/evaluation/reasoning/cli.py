@@ -140,6 +140,7 @@ def run(
     concurrency: Annotated[int, typer.Option(help="Requests at a time.", min=1)] = 16,
     price_in: Annotated[float, typer.Option(help="Dollars a million tokens in.")] = 0.0,
     price_out: Annotated[float, typer.Option(help="Dollars a million tokens out.")] = 0.0,
+    batch: Annotated[int, typer.Option(help="Prompts at a time, of **transformers**.", min=1)] = 8,
     limit: Annotated[int | None, typer.Option(help="The first so many problems only.", min=1)] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what it would take, and ask nothing.")] = False,
 ) -> None:
@@ -165,7 +166,8 @@ def run(
             model, base_url, key_variable=key_variable, concurrency=concurrency, prefill=prefill, body=_fields(body)
         )
     elif runner == "transformers":
-        asked = TransformersModel.from_pretrained(model, **({"gguf_file": gguf_file} if gguf_file else {}))
+        options: dict[str, Any] = {"gguf_file": gguf_file} if gguf_file else {}
+        asked = TransformersModel.from_pretrained(model, batch=batch, **options)
     elif runner == "vllm":
         asked = VLLMModel(model)
     else:

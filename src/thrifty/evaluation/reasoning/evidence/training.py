@@ -81,7 +81,8 @@ def train(arm: str, seed: int, device: str = "cpu", *, steps: int = STEPS, tests
     )  # fmt: skip
     with torch.random.fork_rng(devices=[device] if device == "cuda" else []):
         torch.manual_seed(seed)
-        model: Any = transformers.LlamaForCausalLM(config).to(device)
+        model: Any = transformers.LlamaForCausalLM(config)
+    model.to(device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, weight_decay=0.01)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, RATE, total_steps=steps)
     for _ in range(steps):

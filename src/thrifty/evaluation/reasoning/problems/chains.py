@@ -16,7 +16,15 @@ from dataclasses import dataclass, replace
 
 from numpy.random import Generator
 
-from thrifty.evaluation.reasoning.problems.trees import DISTRACTOR, SIMPLE_RULES, Node, Range, Variables, between
+from thrifty.evaluation.reasoning.problems.trees import (
+    DISTRACTOR,
+    SIMPLE_RULES,
+    InfeasibleError,
+    Node,
+    Range,
+    Variables,
+    between,
+)
 
 
 def anchors(root: Node) -> list[Node]:
@@ -71,25 +79,43 @@ def chain_rules(rng: Generator, depth: int) -> tuple[str, ...]:
     return ("comp", *(SIMPLE_RULES[int(rng.integers(2))] for _ in range(depth - 1)))
 
 
-def draw_chain(rng: Generator, anchor: Node, depth: int) -> Chain:
-    """Draw a chain; both of its forms have the same amounts.
+def draw_chain(rng: Generator, anchor: Node, depth: int, *, tries: int = 100) -> Chain:
+    """Draw a chain, and quantities for both of its forms.
 
     Args:
         rng: Draws.
         anchor: The base container that the connected form begins with.
         depth: Inferences of the connected form.
+        tries: Attempts at the quantities of the disconnected form.
+
+    Raises:
+        InfeasibleError: They did not do.
     """
     rules = chain_rules(rng, depth)
     signs, near = [], []
     value = anchor.value
     for _ in rules:
         falls = rng.random() < 0.5 and value >= 2 * DISTRACTOR.least
-        most = value - DISTRACTOR.least if falls else DISTRACTOR.inner - value
         signs.append(-1 if falls else 1)
-        near.append(between(rng, DISTRACTOR.least, min(DISTRACTOR.leaf, most)))
+        near.append(_change(rng, value, signs[-1]))
         value += signs[-1] * near[-1]
-    first = anchor.value + signs[0] * near[0]
-    return Chain(anchor, rules, tuple(signs), tuple(near), (first, *near[1:]))
+    for _ in range(tries):
+        value = between(rng, DISTRACTOR.least, DISTRACTOR.leaf)
+        far = [value]
+        try:
+            for sign in signs[1:]:
+                far.append(_change(rng, value, sign))
+                value += sign * far[-1]
+        except InfeasibleError:
+            continue
+        return Chain(anchor, rules, tuple(signs), tuple(near), tuple(far))
+    raise InfeasibleError(f"no quantities for a chain of {depth} inferences in {tries} attempts")
+
+
+def _change(rng: Generator, value: int, sign: int) -> int:
+    """Draw by how much a quantity rises or falls; raises ``InfeasibleError`` where there is no room."""
+    room = DISTRACTOR.inner - value if sign > 0 else value - DISTRACTOR.least
+    return between(rng, DISTRACTOR.least, min(DISTRACTOR.leaf, room))
 
 
 def control(
