@@ -19,6 +19,7 @@ from thrifty.evaluation.reasoning import (
     shortest_proof,
     shortest_proofs,
 )
+from thrifty.evaluation.reasoning.logic.integer import fewest_edges
 from thrifty.evaluation.reasoning.logic.orders import (
     best_first_order,
     breadth_first_order,
@@ -97,6 +98,17 @@ def test_fewest_steps_as_clingo_finds_on_two_hundred_graphs():
         proof = shortest_proof(graph, goal)
         assert (proof.length, proof.optimal) == (clingo_optimum(graph, goal), True), seed
         compared += 1
+
+
+def test_the_integer_programme_counts_steps_and_forbids_circles():
+    long_way, short_way = [("a", "x"), ("x", "y"), ("y", "g")], [("a", "z"), ("z", "g")]
+    graph = Hypergraph.from_edges(long_way + short_way, axioms="a", goal="g")
+    assert fewest_edges(graph, graph.goal, range(5), 5.0, []) == [3, 4]
+    assert fewest_edges(graph, graph.goal, range(5), 5.0, [frozenset({3, 4})]) == [0, 1, 2]
+    circle = [("p", "q"), ("q", "p"), ("pq", "g")]
+    ways_in = [("a", "x"), ("x", "p"), ("a", "y"), ("y", "z"), ("z", "q")]
+    graph = Hypergraph.from_edges(circle + ways_in, axioms="a", goal="g")
+    assert fewest_edges(graph, graph.goal, range(8), 5.0, []) == [0, 2, 3, 4]  # not the circle of 0, 1 and 2
 
 
 def test_a_shared_lemma_counts_once_in_steps_and_each_time_in_a_tree():
@@ -206,11 +218,15 @@ def test_what_contradicts_is_refused_with_both_derivations():
     assert "= 5" in caught.value.second
 
 
-def test_what_grows_without_end_is_refused():
-    rules = tuple(Rule((f"p{i + 1}", "?x"), ((f"p{i}", "?x"),)) for i in range(30))
-    program = Program(Program.from_text("p0(a).").axioms, rules)
-    with pytest.raises(InconsistentProgram, match="more than 20 theorems"):
-        execute(program, limit=20)
+@pytest.mark.parametrize("limit", [20, 30])
+def test_what_grows_without_end_is_refused(limit):
+    rules = tuple(Rule((f"p{i + 1}", "?x"), ((f"p{i}", "?x"),)) for i in range(40))
+    told = Program.from_text("p0(a).").axioms
+    compared = [comp((f"a{n + 1}", "fig", 0), (f"a{n}", "fig", 0), 1) for n in range(40)]
+    for program in (Program(told, rules), Program((cont("a0", "fig", 1), *compared))):
+        with pytest.raises(InconsistentProgram, match=f"more than {limit} theorems"):
+            execute(program, limit=limit)
+        assert len(execute(program, limit=81).nodes) <= 81
 
 
 @pytest.mark.parametrize("goal", ["cont(C, fig) = ?", "cont(A, fig) = 4"])

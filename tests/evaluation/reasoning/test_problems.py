@@ -1,6 +1,7 @@
 """The generator, its gate, and reading back."""
 
 import hashlib
+import json
 import os
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from thrifty.evaluation.reasoning import (
     execute,
     faults,
     generate,
+    read_official,
     read_problem,
     read_problems,
     write_problems,
@@ -116,6 +118,50 @@ def test_a_control_uses_the_rules_that_it_is_asked_for():
         assert more.agents == names.agents + 4
 
 
+def test_problems_of_the_published_code_are_read(tmp_path):
+    def sentence(text, source="base"):
+        return {"text": text, "type": "statement", "source": source, "relevant": source == "base", "lf": "Container"}
+
+    body = [
+        sentence("Zelda has 3 plums."),
+        sentence(" Zelda’s hairdresser has 2 plums fewer than Zelda.", "irrelevant_0"),
+    ]
+    asked = {"text": " How many plums does Zelda have?"}
+    ground = {"text": "Prove that Zelda has 3 plums."}
+    variant = {"problembody": body, "question": asked, "groundquery": ground, "answer": 3}
+    base = {**variant, "problembody": body[:1]}
+    record = {"base": base, "connected": {"simple": {"entity_overlap": variant, "control": base}}}
+    path = tmp_path / "official.jsonl"
+    path.write_text(json.dumps(record) + "\n" + json.dumps(record) + "\n")
+    found = list(read_official(path))
+    assert [str(problem.cell) for problem in found[:3]] == [
+        "base",
+        "connected/simple/entity_overlap",
+        "none/simple/control",
+    ]
+    assert len(found) == 6
+    assert found[1].sentences[1].source == "irrelevant_0"
+    assert [problem.answer for problem in found] == [3] * 6
+    assert next(read_official(path, query="prove")).query == "prove"
+    path.write_text(json.dumps({"base": {"question": asked}}))
+    with pytest.raises(ValueError, match="expected the fields problembody and question"):
+        list(read_official(path))
+
+
+def test_a_control_is_proven_by_the_rules_of_the_distractors_that_it_stands_for(made):
+    for bundle in made:
+        base, control_, far = (
+            bundle.problems[Cell(*cell)]
+            for cell in ((), ("none", "more_complex", "control"), ("disconnected", "more_complex", "no_overlap"))
+        )
+        more = rules(control_, control_.eager) - rules(base, base.eager)
+        assert not (rules(far, far.eager) - rules(base, base.eager)) - more
+
+
+def rules(problem, edges):
+    return Counter(problem.graph.edges[number].rule for number in edges)
+
+
 def test_the_gate_finds_what_is_wrong():
     told = "Ada has 3 figs. Bo has 2 figs more than Ada. "
     asked = "How many figs does Bo have?"
@@ -170,10 +216,10 @@ NUMBERS = st.integers(0, 12_000)
 
 
 @st.composite
-def told(draw):
+def told(draw, agents=AGENTS, things=THINGS):
     """A statement about containers at time 0, with how it is to be worded."""
-    a, b, c, d = draw(st.lists(AGENTS, min_size=4, max_size=4, unique=True))
-    thing, other = draw(st.lists(THINGS, min_size=2, max_size=2, unique=True))
+    a, b, c, d = draw(st.lists(agents, min_size=4, max_size=4, unique=True))
+    thing, other = draw(st.lists(things, min_size=2, max_size=2, unique=True))
     number, side = draw(NUMBERS), draw(st.sampled_from(["receiver", "sender"]))
     first, second = (a, thing, 0), (b, draw(st.sampled_from([thing, other])), 0)
     third, fourth = (c, thing, 0), (d, thing, 0)
@@ -206,7 +252,11 @@ def test_every_statement_reads_back_as_what_was_said(pair):
 
 
 @settings(max_examples=25, deadline=None)
-@given(st.lists(told(), min_size=1, max_size=6))
+@given(
+    st.lists(
+        told(st.sampled_from(["Ada", "Ada’s boss", "Bo", "Cy"]), st.sampled_from(["drum", "guinea pig"])), max_size=8
+    )
+)
 def test_a_text_reads_back_with_the_times_at_which_its_statements_stand(several):
     clock, passed = TextClock(), {}
     for text, theorem in several:

@@ -108,6 +108,14 @@ def test_a_server_that_stays_away_loses_nothing(endpoint, tmp_path):
     assert len(endpoint.bodies) == before + missing
 
 
+def test_another_model_length_or_prompt_is_another_completion(endpoint, tmp_path):
+    out, (problem, *_) = tmp_path / "c.jsonl", endpoint.problems
+    for name, options in (("m", {}), ("n", {}), ("n", {"max_tokens": 9}), ("n", {"max_tokens": 9, "k": 1}), ("m", {})):
+        run([problem], EndpointModel(name, endpoint.url), out, **options)
+    assert len(endpoint.bodies) == 4
+    assert [line["model"] for line in read_completions(out)] == ["m", "n", "n", "n"]
+
+
 def test_a_line_that_was_cut_off_is_asked_for_again(endpoint, tmp_path):
     out, model = tmp_path / "c.jsonl", EndpointModel("m", endpoint.url)
     run(endpoint.problems, model, out)

@@ -77,7 +77,8 @@ def test_written_proofs_score_exactly(query):
     ("text", "answer"),
     [
         ("The answer is 1,234.", 1234), (r"\boxed{1{,}000}", 1000), ("#### -7", -7), ("answer (arabic numerals) is $5.", 5),  # noqa: E501
-        ("The answer is twenty-one drums", 21), ("2 or 3. The answer is 4.\n\nQ: next 9", 4), ("so 12 in all", 12), ("so 12 in all\nQ: and 13?", 12),
+        ("The answer is twenty-one drums", 21), ("2 or 3. The answer is 4.\n\nQ: next 9", 4), ("so 12 in all", 12),
+        ("so 12 in all\nQ: and 13?", 12),
         ("The answer is 20.5", None), ("", None), ("Je ne sais pas", None), ("The answer is 3. Wait, the answer is 8.", 8),  # noqa: E501
     ],
 )  # fmt: skip

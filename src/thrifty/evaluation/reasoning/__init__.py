@@ -1,7 +1,7 @@
 """How much of a language model's proof was necessary: word problems with distractors, shortest proofs, alignment."""
 
 from thrifty.evaluation.reasoning.hosts.procedural import ReasoningDataset
-from thrifty.evaluation.reasoning.hosts.rewards import efficiency_reward
+from thrifty.evaluation.reasoning.hosts.rewards import efficiency_reward, reward_rows
 from thrifty.evaluation.reasoning.logic.chaining import execute
 from thrifty.evaluation.reasoning.logic.datalog import Rule
 from thrifty.evaluation.reasoning.logic.errors import GoalNotDerivable, InconsistentProgram
@@ -51,6 +51,7 @@ __all__ = [
     "read_official",
     "read_problem",
     "read_problems",
+    "reward_rows",
     "run",
     "score",
     "score_all",

@@ -23,7 +23,7 @@ def efficiency_reward(*, right: float = 1.0, efficient: float = 1.0) -> Callable
         efficient: What a complete proof of it is worth besides, times its efficiency.
 
     Returns:
-        A function of ``completions`` and the column ``problem`` (a record as JSON; see ``reward_dataset``).
+        A function of ``completions`` and the column ``problem`` (a record as JSON; see :func:`reward_rows`).
 
     Raises:
         ValueError: A weight is no number of at least 0.
@@ -65,12 +65,26 @@ def _worth(problem: Problem, completion: Any, right: float, efficient: float) ->
 
 
 def reward_rows(problems: Sequence[Problem]) -> list[dict[str, Any]]:
-    """Return rows for ``datasets.Dataset.from_list``: a prompt in chat form, and the problem as JSON."""
+    """Return rows for ``datasets.Dataset.from_list``: a prompt in chat form, and the problem as JSON.
+
+    Args:
+        problems: What is asked in training.
+
+    Returns:
+        A row each, with the columns ``prompt`` and ``problem``.
+
+    Example:
+        >>> from thrifty.evaluation.reasoning import generate
+        >>> sorted(reward_rows(generate(1, 0))[0])
+        ['problem', 'prompt']
+
+    Source:
+        TRL's conversational format; further columns reach the reward function.
+    """
+    asks = "Think step by step, then say: Therefore, the answer is N."
     return [
         {
-            "prompt": [
-                {"role": "user", "content": f"{p.text}\nThink step by step, then say: Therefore, the answer is N."}
-            ],
+            "prompt": [{"role": "user", "content": f"{p.text}\n{asks}"}],
             "problem": json.dumps(p.to_record(), ensure_ascii=False),
         }
         for p in problems

@@ -143,8 +143,8 @@ class Lexicon:
 
     @cached_property
     def agent(self) -> str:
-        """A regular expression of agents: a name, and relations behind it; apostrophes are straight."""
-        relations = "|".join(sorted(map(re.escape, self.relations), key=len, reverse=True))
+        """A regular expression of agents: a name, and relations behind it, known or not; apostrophes are straight."""
+        relations = "|".join([*sorted(map(re.escape, self.relations), key=len, reverse=True), "[a-z]+"])
         reserved = "|".join(sorted(RESERVED))
         name = r"[^\W\d_a-z][\w-]*"
         return rf"(?!(?:{reserved})\b){name}(?: {name})*(?:'s (?:{relations}))*"
