@@ -117,7 +117,7 @@ def run(ctx: Context) -> Evidence:
     evidence = ctx.evidence("word problems with distractors, made here; every condition of the paper")
     made = generation.show(ctx, evidence)
     ctx.progress(1, 4, "reasoners of known behaviour")
-    reasoners.show(ctx, evidence, made[:100])
+    reasoners.show(ctx, evidence, made[:60])
     ctx.progress(2, 4, "labels that are known")
     alignment.show(ctx, evidence)
     if ctx.full:

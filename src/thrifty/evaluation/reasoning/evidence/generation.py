@@ -17,7 +17,7 @@ OURS, RIVAL = "ours", "gradient ascent with rejection"
 
 def show(ctx: Context, evidence: Evidence) -> list[Bundle]:
     """Make bundles, count faults, and time both samplers; returns the bundles for what follows."""
-    made = list(bundles(500 if ctx.full else 50, ctx.seed))
+    made = list(bundles(200 if ctx.full else 50, ctx.seed))
     wrong = sum(len(faults(problem)) for bundle in made for problem in bundle.problems.values())
     evidence.row(
         OURS,
@@ -28,7 +28,7 @@ def show(ctx: Context, evidence: Evidence) -> list[Bundle]:
     )
     evidence.measured("gate", Measurement.of(wrong, "faults"))
 
-    n = 100 if ctx.full else 20
+    n = 60 if ctx.full else 20
     searched = list(gradient_bundles(n, ctx.seed + 1))
     again = sum(bundle.rejected for bundle in searched)
     evidence.row(RIVAL, {"drawn again": Measurement.of(again, "bundles")}, workload=f"{n} bundles")
@@ -36,10 +36,10 @@ def show(ctx: Context, evidence: Evidence) -> list[Bundle]:
     gate = ([float(wrong)], [float(other)])
 
     whole = {OURS: lambda: list(bundles(n, ctx.seed + 1)), RIVAL: lambda: list(gradient_bundles(n, ctx.seed + 1))}
-    times = ctx.timed(evidence, whole, workload=f"{n} bundles of 28", quick=4.0, full=60.0)
+    times = ctx.timed(evidence, whole, workload=f"{n} bundles of 28", quick=4.0, full=30.0)
     evidence.measured("generator-speed", times[OURS].over(times[RIVAL]), gate=gate)
     alone = {OURS: lambda: quantities(n, ctx.seed + 1, Sampler()), RIVAL: lambda: quantities(n, ctx.seed + 1, SAMPLER)}
-    times = ctx.timed(evidence, alone, workload=f"quantities of {n} bundles", quick=2.0, full=30.0)
+    times = ctx.timed(evidence, alone, workload=f"quantities of {n} bundles", quick=2.0, full=10.0)
     evidence.measured("sampling-speed", times[OURS].over(times[RIVAL]), gate=gate)
     return made
 

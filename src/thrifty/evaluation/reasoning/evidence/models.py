@@ -21,7 +21,7 @@ EASIEST = {"base": ("none", "none", "none"), "one irrelevant axiom": ("disconnec
 
 def show_trained(ctx: Context, evidence: Evidence) -> None:
     """Train both arms and compare what they write about problems that neither has seen."""
-    if ctx.late(evidence, "trained-lm", needs=420.0):
+    if ctx.late(evidence, "trained-lm", needs=240.0):
         return
     workload = "comparisons, trained here"
     seeds = ctx.seeds(quick=1, full=1)
@@ -41,7 +41,7 @@ def show_trained(ctx: Context, evidence: Evidence) -> None:
 
 def show_carried(ctx: Context, evidence: Evidence) -> None:
     """Ask SmolLM2 the easiest problems, with and without a distractor."""
-    if ctx.late(evidence, "lm-decline", needs=180.0):
+    if ctx.late(evidence, "lm-decline", needs=90.0):
         return
     with evidence.needs("lm-decline"):
         from thrifty.bench.data import smollm2

@@ -56,7 +56,7 @@ def _chain(agents: Sequence[str], thing: str, rng: Generator) -> list[str]:
     return [wording.statement(cont(agents[0], thing, value), words), told]
 
 
-def train(arm: str, seed: int, device: str = "cpu", *, steps: int = STEPS, tests: int = 200) -> dict[str, float]:
+def train(arm: str, seed: int, device: str = "cpu", *, steps: int = STEPS, tests: int = 100) -> dict[str, float]:
     """Train a small Llama on one kind of proof, and score what it writes about problems that it has not seen.
 
     Both arms see the same problems in the same order.
@@ -126,7 +126,7 @@ def _written(model: Any, prompts: Sequence[Sequence[int]], vocabulary: Sequence[
 
     ids = _padded(prompts, 0, left=True).to(device)
     with torch.inference_mode():
-        out = model.generate(ids, attention_mask=(ids != 0).long(), max_new_tokens=160, do_sample=False)
+        out = model.generate(ids, attention_mask=(ids != 0).long(), max_new_tokens=64, do_sample=False)
     found = []
     for row in out[:, ids.shape[1] :].tolist():
         text = " ".join(vocabulary[token] for token in (row[: row.index(1)] if 1 in row else row) if token > 1)
