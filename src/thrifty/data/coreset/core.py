@@ -12,10 +12,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset
-from torch.utils.data import Subset as TorchSubset
 
 from thrifty._common.checks import one_of, whole
 from thrifty.data.coreset import ranks
+from thrifty.data.coreset.batches import Batches
 from thrifty.data.coreset.gradients import DenseGradients, GradientSource, LastLayerGradients, Loss
 from thrifty.data.coreset.history import Epoch, History
 from thrifty.data.coreset.quotas import size_of
@@ -276,8 +276,10 @@ class Coreset:
 
     def batches(self, dataset: Any, indices: Sequence[int]) -> DataLoader[Any]:
         """Return samples as they are scored: in order, without augmentation if there is a data set without it."""
+        parts = [list(indices[first : first + self._batch]) for first in range(0, len(indices), self._batch)]
         return DataLoader(
-            TorchSubset(dataset, list(indices)), self._batch, collate_fn=self.collate_fn, num_workers=self._workers,
+            Batches(dataset, self.collate_fn), batch_size=None, sampler=parts,
+            collate_fn=_samples, num_workers=self._workers,
             generator=torch.Generator(),  # else it would draw from the global one
         )  # fmt: skip
 
@@ -322,6 +324,11 @@ class Coreset:
         if state["losses"] is not None:
             self.losses = torch.tensor(state["losses"])
         self.history = History.of(state["history"])
+
+
+def _samples(batch: Any) -> Any:
+    """Return a batch without its positions."""
+    return batch[0]
 
 
 def _no_gradients(n: int) -> DenseGradients:

@@ -65,7 +65,7 @@ def predict(workload: Workload) -> LedgerDelta:
         entries=tuple(entries),
         preconditions=("several epochs, and a model whose passes cost more than choosing",),
         price=(
-            "accuracy: with a tenth of the data the paper loses 3.6 points on CIFAR-10; random subsets that are drawn anew "
+            "accuracy: with a tenth of the data the paper loses 3.6 points on CIFAR-10; random subsets drawn anew "
             "every few epochs are hard to beat",
         ),
         code=f"loader = CoresetLoader(dataset, model, budget={budget:g})",

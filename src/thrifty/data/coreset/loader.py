@@ -7,10 +7,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, Dataset, Sampler, default_collate
+from torch.utils.data import DataLoader, Dataset, Sampler
 
 from thrifty._common.checks import whole
 from thrifty.data.coreset import ranks
+from thrifty.data.coreset.batches import Batches, as_it_is
 from thrifty.data.coreset.core import Coreset
 from thrifty.data.coreset.history import History
 from thrifty.data.coreset.subsets import Selector
@@ -70,29 +71,6 @@ class CoresetBatchSampler(Sampler[list[int]]):
         first, self.skip = self.skip, 0
         for batch in batches[first : len(self)]:
             yield batch.tolist()
-
-
-class Indexed(Dataset[tuple[int, Any]]):
-    """A data set whose samples come with their positions."""
-
-    def __init__(self, dataset: Any) -> None:
-        self.dataset = dataset
-
-    def __len__(self) -> int:
-        return len(self.dataset)
-
-    def __getitem__(self, index: int) -> tuple[int, Any]:
-        return index, self.dataset[index]
-
-
-class _Collate:
-    """Collates samples, and keeps their positions beside them; workers need it by name."""
-
-    def __init__(self, collate: Callable[[list[Any]], Any] | None) -> None:
-        self.collate = default_collate if collate is None else collate
-
-    def __call__(self, samples: list[tuple[int, Any]]) -> tuple[Any, Tensor]:
-        return self.collate([sample for _, sample in samples]), torch.tensor([index for index, _ in samples])
 
 
 class CoresetLoader:
@@ -166,8 +144,8 @@ class CoresetLoader:
         self._epoch, self._done = -1, 0  # the present epoch, and its batches so far
         self._wanted: int | None = None
         self._resumes = False
-        self._inner = DataLoader(
-            Indexed(dataset), batch_sampler=self.batch_sampler, collate_fn=_Collate(collate_fn),
+        self._inner: DataLoader[Any] = DataLoader(
+            Batches(dataset, collate_fn), batch_size=None, sampler=self.batch_sampler, collate_fn=as_it_is,
             num_workers=num_workers, pin_memory=pin_memory, persistent_workers=persistent_workers,
             generator=torch.Generator().manual_seed(seed),  # of the workers' seeds
         )  # fmt: skip

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from jaxtyping import Float, Int
 from numpy.typing import NDArray
-from scipy.linalg import solve_triangular
+from scipy.linalg.lapack import dtrtrs
 from torch import Tensor
 
 from thrifty._common.checks import number, whole
@@ -144,7 +144,7 @@ class _Active:
         self.collinear = 0
         self.weights: NDArray[np.float64] = np.empty(0)
         self._gram = np.empty((k, k))
-        self._factor = np.zeros((k, k))
+        self._factor = np.zeros((k, k), order="F")  # as LAPACK wants it
         self._with_target = np.empty(k)
 
     def __len__(self) -> int:
@@ -179,7 +179,7 @@ class _Active:
     def _extend(self, at: int) -> None:
         row = self._gram[at, :at]
         if at:
-            row = solve_triangular(self._factor[:at, :at], row, lower=True, check_finite=False)
+            row = _solved(self._factor[:at, :at], row)
         left = self._gram[at, at] + self.lam - row @ row
         if left <= self.ridge * 1e-4:
             left = max(left, 0.0) + self.ridge
@@ -189,5 +189,10 @@ class _Active:
     def _solve(self) -> None:
         n = len(self.atoms)
         factor = self._factor[:n, :n]
-        half = solve_triangular(factor, self._with_target[:n], lower=True, check_finite=False)
-        self.weights = solve_triangular(factor, half, lower=True, trans="T", check_finite=False)
+        self.weights = _solved(factor, _solved(factor, self._with_target[:n]), transposed=True)
+
+
+def _solved(factor: NDArray[np.float64], right: NDArray[np.float64], transposed: bool = False) -> NDArray[np.float64]:
+    """Solve with a lower triangular factor, by LAPACK itself: SciPy's wrapper takes longer than a small system."""
+    found: NDArray[np.float64] = dtrtrs(factor, right, lower=True, trans=transposed)[0]
+    return found

@@ -7,11 +7,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, Dataset
 
 from thrifty._common.extras import require
 from thrifty.data.coreset.core import Coreset
-from thrifty.data.coreset.loader import CoresetBatchSampler, Indexed
+from thrifty.data.coreset.loader import CoresetBatchSampler
 from thrifty.data.coreset.quadratic import QuadraticTrigger
 from thrifty.data.coreset.scoring import split
 from thrifty.data.coreset.selectors import InfoBatch
@@ -20,6 +20,19 @@ _transformers = require("transformers", extra="llm")
 
 #: The key under which positions travel in a batch.
 KEY = "coreset_index"
+
+
+class _Indexed(Dataset[tuple[int, Any]]):
+    """A data set whose samples come with their positions."""
+
+    def __init__(self, dataset: Any) -> None:
+        self.dataset = dataset
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def __getitem__(self, index: int) -> tuple[int, Any]:
+        return index, self.dataset[index]
 
 
 class _Collate:
@@ -101,7 +114,7 @@ class CoresetCallback(_transformers.TrainerCallback, _transformers.trainer_callb
     def _loader(self, dataset: Any, collate: Callable[..., Any]) -> DataLoader[Any]:
         args = self._trainer.args
         return DataLoader(
-            Indexed(dataset), batch_sampler=self._sampler, collate_fn=_Collate(collate),
+            _Indexed(dataset), batch_sampler=self._sampler, collate_fn=_Collate(collate),
             num_workers=args.dataloader_num_workers, pin_memory=args.dataloader_pin_memory,
             persistent_workers=args.dataloader_persistent_workers,
             generator=torch.Generator().manual_seed(args.seed),
