@@ -115,15 +115,15 @@ def solve_cce(
     try:
         while run.round != horizon and not _reached(run, eps) and time.perf_counter() < ends:
             run.go_on(min(evaluate - run.round % evaluate, evaluate if horizon is None else horizon - run.round))
-            if run.round % evaluate == 0 or run.round == horizon:
-                gap = run.evaluate()
-                if progress is not None:
-                    progress(run.round, gap, run.seconds)
+            evaluated = run.round % evaluate == 0 or run.round == horizon
+            gap = run.evaluate() if evaluated else 0.0
             if checkpoint is not None:
-                state = run.state()
-                if time.perf_counter() - saved > wait:
-                    save_state(game, state, checkpoint, force=True)
-                    saved = time.perf_counter()
+                state = run.state()  # an interrupt finds a state between rounds
+            if evaluated and progress is not None:
+                progress(run.round, gap, run.seconds)
+            if checkpoint is not None and time.perf_counter() - saved > wait:
+                save_state(game, state, checkpoint, force=True)
+                saved = time.perf_counter()
     finally:
         if checkpoint is not None and state["round"]:
             save_state(game, state, checkpoint, force=True)
