@@ -10,7 +10,7 @@ from transformers import AutoModelForSequenceClassification, BertConfig, BertFor
 from thrifty._common.ledger import Resource, Workload
 from thrifty.training.leff import LeffConfig
 from thrifty.training.leff.cost import predict
-from thrifty.training.leff.recipe import METHODS
+from thrifty.training.leff.recipe import METHODS, order_of
 
 
 @pytest.fixture
@@ -82,6 +82,28 @@ def test_rivals_run_on_the_same_split(thrifty, folder, method):
     )
     assert done.code == 0, done.err
     assert json.loads(done.out.splitlines()[-1])["up"] > 0
+
+
+def test_labels_keep_the_order_of_the_model_that_knows_them(thrifty, folder):
+    model = AutoModelForSequenceClassification.from_pretrained(folder / "model")
+    model.config.id2label, model.config.label2id = {0: "yes", 1: "no"}, {"yes": 0, "no": 1}
+    model.save_pretrained(folder / "model")
+    done = thrifty(*given(folder, "--out", folder / "out", "--rounds", 1, "--set", "lr=1e-9"))
+    assert done.code == 0, done.err
+    again = AutoModelForSequenceClassification.from_pretrained(folder / "out" / "model")
+    assert again.config.id2label == {0: "yes", 1: "no"}
+    torch.testing.assert_close(again.classifier.weight, model.classifier.weight, atol=1e-6, rtol=0)
+    assert order_of(["no", "yes"], {0: "yes", 1: "no", 2: "perhaps"}) == ("yes", "no", "perhaps")
+    assert order_of(["b", "a", "c"], {0: "LABEL_0", 1: "LABEL_1"}) == ("a", "b", "c")
+
+
+def test_a_head_of_another_size_is_made_anew(thrifty, folder):
+    rows = (folder / "data.csv").read_text().replace("good film 1,yes", "good film 1,perhaps")
+    (folder / "data.csv").write_text(rows)
+    done = thrifty(*given(folder, "--out", folder / "out", "--rounds", 1))
+    assert done.code == 0, done.err
+    again = AutoModelForSequenceClassification.from_pretrained(folder / "out" / "model")
+    assert again.config.id2label == {0: "no", 1: "perhaps", 2: "yes"}
 
 
 def test_texts_for_a_language_model(thrifty, tmp_path):

@@ -28,6 +28,7 @@ from thrifty.training.leff import (
     gradient_gap,
     trained_parameters,
 )
+from thrifty.training.leff import stand_ins as module_of_stand_ins
 from thrifty.training.leff.client_model import Shape
 from thrifty.training.leff.context import Segment, lay_out
 from thrifty.training.leff.distill import distill, segment_error, teacher_pass
@@ -147,6 +148,24 @@ def test_the_optimizer_knows_the_block_alone(monkeypatch):
     assert {id(p) for p in optimizer.state} <= own
 
 
+def test_a_fresh_head_learns_at_a_rate_of_its_own():
+    moved = {}
+    for rate in (None, 1e-2):
+        model = make("bert")
+        client = compress_context(model, 0, 1, 0.5, config=DROP)
+        before = {n: t.detach().clone() for n, t in client.trained().items()}
+        config = DROP.with_overrides(lr=1e-4, extras_lr=rate, max_steps=1, weight_decay=0.0)
+        state = LeffClient("a", columns("bert"), capacity=1).train(client, 1, config).state
+        moved[rate] = {n: float((t - before[n]).abs().max()) for n, t in state.items()}
+        assert all((n in client.extras) == (not n.startswith(client.path)) for n in state)
+    for name, far in moved[1e-2].items():  # the first step of AdamW is as long as its rate
+        if name.endswith("key.bias"):  # attention does not depend on it
+            continue
+        own = 1e-4 if name.startswith(client.path) else 1e-2
+        assert far == pytest.approx(own, rel=0.02), name
+        assert moved[None][name] == pytest.approx(1e-4, rel=0.02), name
+
+
 def test_what_is_frozen_is_shared_and_in_evaluation_mode():
     model = make("bert")
     client = compress_context(model, 2, 1, 1.0)
@@ -259,6 +278,19 @@ def test_stand_ins_are_shared_kept_warm_and_refreshed():
     other.load_state_dict(server.view, server.stand_ins.state_dict())
     assert other.refreshed == server.stand_ins.refreshed
     assert same(other.state_dict(), server.stand_ins.state_dict())
+
+
+def test_refreshes_with_few_steps_take_turns_with_the_proxy_set(monkeypatch):
+    some, seen = batches("llama", 5), []
+    plain = module_of_stand_ins.teacher_pass
+    monkeypatch.setattr(
+        module_of_stand_ins, "teacher_pass", lambda view, proxy, *rest: seen.append(proxy) or plain(view, proxy, *rest)
+    )
+    segment, view = Segment(0, 4, 2), LayerView(make("llama"))
+    for steps, round_ in ((2, 0), (2, 1), (2, 2), (9, 1)):
+        StandIns(LeffConfig(distill_steps=steps)).refresh(view, [segment], some, round_)
+    taken = [[next(i for i, b in enumerate(some) if b is one) for one in batch] for batch in seen]
+    assert taken == [[0, 1], [2, 3], [4, 0], [0, 1, 2, 3, 4]]
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "int8"])

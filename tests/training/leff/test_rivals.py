@@ -70,6 +70,15 @@ def test_every_method_learns_and_keeps_embeddings(make_method):
         assert trace.down[1] < trace.down[0], "what does not change travels once"
 
 
+@pytest.mark.parametrize("kind", [Averaging, LocalOnly, FedLoRA, SLoRA, HetLoRA, FlexLoRA, FLoRA, FedRA, Leff])
+def test_layers_may_be_named(kind):
+    how = {"proxy": batches("bert")} if kind is Leff else {}
+    method = kind(make("bert"), CONFIG, layers="bert.encoder.layer", **how)
+    assert (method.server if kind is Leff else method).view.path == "bert.encoder.layer"
+    with pytest.raises(ValueError, match="layers: expected the path of a ModuleList"):
+        kind(make("bert"), CONFIG, layers="bert.blocks", **how)
+
+
 def test_a_model_without_biases_has_no_bitfit():
     with pytest.raises(ValueError, match="not applicable"):
         Averaging(make("llama", 3), CONFIG, "biases")

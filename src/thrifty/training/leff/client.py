@@ -81,8 +81,9 @@ class LeffClient:
         before = {name: t.detach().clone() for name, t in trained.items() if isinstance(t, nn.Parameter)}
         client.train_mode()
         run = train_locally(
-            client.model, client.trained(), self.data, config, round_=round_, client=self.name, loss_fn=self.loss_fn
-        )
+            client.model, client.trained(), self.data, config, round_=round_, client=self.name, loss_fn=self.loss_fn,
+            extras=client.extras,
+        )  # fmt: skip
         after = {name: tensor.detach() for name, tensor in client.trained().items()}
         state = privatise(before, after, config, round_=round_, client=self.name, secret=secret)
         return Update(self.name, round_, state, self.examples, metrics_of(run, client.model))

@@ -41,6 +41,7 @@ class LeffConfig(Settings):
         max_steps: At most that many local steps; ``None``: all.
         batch_size: Examples of a local step.
         lr: Learning rate of local training.
+        extras_lr: Of what is trained beside the block, where that is another: a fresh head learns at a higher one.
         optimizer: ``"adamw"`` or ``"sgd"``.
         weight_decay: Of local training.
         proximal: FedProx's mu: pulls what is trained towards what was received.
@@ -91,6 +92,7 @@ class LeffConfig(Settings):
     max_steps: int | None = None
     batch_size: int = 16
     lr: float = 1e-5
+    extras_lr: float | None = None
     optimizer: Literal["adamw", "sgd"] = "adamw"
     weight_decay: float = 0.01
     proximal: float = 0.0
@@ -136,6 +138,8 @@ class LeffConfig(Settings):
             number(name, getattr(self, name), "a number of at least 0", least=0)
         for name in ("gradient_checkpointing", "embeddings_once"):
             one_of(name, getattr(self, name), (True, False))
+        if self.extras_lr is not None:
+            number("extras_lr", self.extras_lr, "a positive number or None", least=1e-300)
         if self.clip_norm is not None:
             number("clip_norm", self.clip_norm, "a positive number or None", least=1e-300)
         elif self.noise_multiplier:

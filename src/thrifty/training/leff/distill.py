@@ -210,7 +210,7 @@ def distill(
         E at every step.
     """
     students.requires_grad_(True).eval()
-    optimizer = torch.optim.AdamW(students.parameters(), lr=config.distill_lr)
+    optimizer = torch.optim.AdamW(students.parameters(), lr=config.distill_lr, fused=True)
     window = max(len(batches), min(WINDOW, config.distill_steps))
     losses: list[float] = []
     for step in range(config.distill_steps):

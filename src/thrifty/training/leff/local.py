@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 
@@ -76,6 +76,7 @@ def train_locally(
     round_: int,
     client: str,
     loss_fn: LossFn | None = None,
+    extras: Collection[str] = (),
 ) -> LocalRun:
     """Train some tensors of a model, in place.
 
@@ -89,11 +90,13 @@ def train_locally(
         round_: This one.
         client: Its name; with the round and the seed it determines every random number.
         loss_fn: ``loss_fn(model, batch)``; the model's own by default.
+        extras: Names of what learns at ``extras_lr``.
     """
     loss_fn = loss_fn or model_loss
-    parameters = [t for t in trained.values() if t.requires_grad]
+    named = {name: t for name, t in trained.items() if t.requires_grad}
+    parameters = list(named.values())
     start = [p.detach().clone() for p in parameters] if config.proximal else []
-    optimizer = make_optimizer(parameters, config)
+    optimizer = make_optimizer(named, config, extras)
     run = LocalRun()
     order = torch_stream(config.seed, "order", round_, client)
     device = parameters[0].device
@@ -120,11 +123,18 @@ def train_locally(
     return run
 
 
-def make_optimizer(parameters: Sequence[Tensor], config: LeffConfig) -> torch.optim.Optimizer:
+def make_optimizer(
+    trained: Mapping[str, Tensor], config: LeffConfig, extras: Collection[str] = ()
+) -> torch.optim.Optimizer:
     """Return a fresh optimiser: a block changes from round to round, so that no state is kept."""
+    rates = {name: (name in extras and config.extras_lr) or config.lr for name in trained}
+    groups = [
+        {"params": [t for name, t in trained.items() if rates[name] == lr], "lr": lr}
+        for lr in sorted({*rates.values()})
+    ]
     if config.optimizer == "sgd":
-        return torch.optim.SGD(parameters, lr=config.lr, weight_decay=config.weight_decay)
-    return torch.optim.AdamW(parameters, lr=config.lr, weight_decay=config.weight_decay)
+        return torch.optim.SGD(groups, weight_decay=config.weight_decay)
+    return torch.optim.AdamW(groups, weight_decay=config.weight_decay, fused=True)  # a third of the time a parameter
 
 
 def privatise(

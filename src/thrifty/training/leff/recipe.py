@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -123,7 +123,10 @@ def prepare(recipe: Recipe, model_folder: Path, data: Path, config: LeffConfig) 
     tokenizer = transformers.AutoTokenizer.from_pretrained(model_folder, local_files_only=True)
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token
-    texts, labels, cells, classes = _read(recipe, data)
+    known = transformers.AutoConfig.from_pretrained(model_folder, local_files_only=True).id2label
+    texts, named, cells = _read(recipe, data)
+    classes = order_of(named, known) if named is not None else ()
+    labels = None if named is None else [classes.index(name) for name in named]
     columns = _columns(tokenizer, texts, labels, recipe.length)
     rows = stream(config.seed, "partition").permutation(len(texts))
     held, kept = round(recipe.held_out * len(rows)), min(recipe.proxy, len(rows) // 4)
@@ -146,7 +149,7 @@ def prepare(recipe: Recipe, model_folder: Path, data: Path, config: LeffConfig) 
     auto = transformers.AutoModelForSequenceClassification if classes else transformers.AutoModelForCausalLM
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.seed)
-        options = {"num_labels": len(classes)} if classes else {}
+        options = {"num_labels": len(classes), "ignore_mismatched_sizes": True} if classes else {}
         model = auto.from_pretrained(model_folder, local_files_only=True, dtype=torch.float32, **options)
     for capacity in recipe.capacity:
         check_capacity(capacity, LayerView(model).num_layers)
@@ -264,10 +267,28 @@ def evaluation(made: Workload) -> Callable[[nn.Module], dict[str, float]]:
     return evaluate
 
 
-def _read(recipe: Recipe, data: Path) -> tuple[list[str], list[int] | None, list[str], tuple[str, ...]]:
+def order_of(named: Sequence[str], known: Mapping[int, str]) -> tuple[str, ...]:
+    """Return the classes in order: the model's own where its head knows all labels of the data, else sorted.
+
+    Args:
+        named: The label of every text.
+        known: The model's ``id2label``.
+
+    Raises:
+        ValueError: There is one label only.
+    """
+    found = sorted(set(named))
+    if len(found) < 2:
+        raise ValueError(f"data: expected at least two labels, got {len(found)}")
+    own = tuple(known[index] for index in sorted(known))
+    return own if set(found) <= set(own) else tuple(found)
+
+
+def _read(recipe: Recipe, data: Path) -> tuple[list[str], list[str] | None, list[str]]:
+    """Return texts, their labels' names (none for a language model), and the cells that they are dealt out by."""
     if recipe.task == "lm":
         texts = list(documents(data))
-        return texts, None, [str(index % 8) for index in range(len(texts))], ()
+        return texts, None, [str(index % 8) for index in range(len(texts))]
     table = read_table(data)
     for name in {"text", "label", recipe.by}:
         if name not in table:
@@ -277,15 +298,7 @@ def _read(recipe: Recipe, data: Path) -> tuple[list[str], list[int] | None, list
         if lacking:
             raise ValueError(f"data: expected a {name} in every row, got {lacking} rows without")
     named = [f"{value:.15g}" if isinstance(value, float) else str(value) for value in table["label"]]
-    classes = tuple(sorted(set(named)))
-    if len(classes) < 2:
-        raise ValueError(f"data: expected at least two labels, got {len(classes)}")
-    return (
-        [str(t) for t in table["text"]],
-        [classes.index(n) for n in named],
-        [str(c) for c in table[recipe.by]],
-        classes,
-    )
+    return [str(t) for t in table["text"]], named, [str(c) for c in table[recipe.by]]
 
 
 def _columns(tokenizer: Any, texts: Sequence[str], labels: list[int] | None, length: int) -> dict[str, Tensor]:

@@ -79,7 +79,7 @@ class StandIns:
                 "proxy: expected batches to distil on with compression='distill', got none; "
                 "pass some, or choose compression='drop' or 'none'"
             )
-        batches = teacher_pass(view, proxy, due, self.config)
+        batches = teacher_pass(view, self._turn(proxy, round_), due, self.config)
         teacher, steps = eager_copy(view), 0
         for segment in due:
             students = nn.ModuleList(deepcopy(teacher.layers[source]) for source in segment.sources)
@@ -112,6 +112,11 @@ class StandIns:
             students = nn.ModuleList(deepcopy(teacher.layers[source]) for source in segment.sources)
             students.load_state_dict(tensors)
             self.made[segment], self.refreshed[segment] = students.requires_grad_(False).eval(), int(round_)
+
+    def _turn(self, proxy: Sequence[Batch], round_: int) -> list[Batch]:
+        """Return the batches that a refresh gets to: as many as it has steps, and others in the next round."""
+        count = min(self.config.distill_steps, len(proxy))
+        return [proxy[(round_ * count + i) % len(proxy)] for i in range(count)]
 
     def _distilled(self, segment: Segment) -> bool:
         """Tell whether there is something to distil: a stand-in as deep as its segment is the segment."""

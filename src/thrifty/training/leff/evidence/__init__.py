@@ -7,28 +7,11 @@ anything ran on either.
 
 from __future__ import annotations
 
-from typing import Any
-
-from thrifty.bench.claims import Claim, Gate, Measurement, Target
+from thrifty.bench.claims import Claim, Gate, Target
 from thrifty.bench.context import Context
 from thrifty.bench.evidence import Evidence
-from thrifty.training.leff.evidence import counts, federations, footprint, mechanism, pretrained, speed
-from thrifty.training.leff.evidence.contenders import (
-    BITFIT,
-    CENTRAL,
-    FEDAVG,
-    FEDLORA,
-    FEDPROX,
-    FEDRA,
-    FLEXLORA,
-    FLORA,
-    HEAD,
-    HETLORA,
-    LOCAL,
-    OURS,
-    SLORA,
-    VARIANTS,
-)
+from thrifty.training.leff.evidence import accuracy, counts, footprint, mechanism, speed
+from thrifty.training.leff.evidence.contenders import FEDAVG, FEDLORA, HEAD, OURS
 
 #: Accuracy at alpha 1, within two points of FedAvg's in the mean over seeds.
 ACCURACY = Gate("accuracy at alpha 1", margin=2.0, better="higher", by="mean", than=FEDAVG)
@@ -180,8 +163,6 @@ CLAIMS = (
         budget="full",
     ),
 )
-FULL = tuple(claim.id for claim in CLAIMS if claim.budget == "full")
-MB = 1e6
 
 
 def run(ctx: Context) -> Evidence:
@@ -200,92 +181,12 @@ def run(ctx: Context) -> Evidence:
         if ctx.full:
             ratios = speed.steps(ctx, evidence)
             distilling = speed.distillation(ctx, evidence, ratios["seconds"])
-            ctx.progress(4, 6, "accuracy")
-            even = _accuracies(ctx, evidence, (FEDAVG, OURS, HEAD), 1.0)
-            if OURS in even and FEDAVG in even:
-                gate = (_of(even, OURS), _of(even, FEDAVG))
-                evidence.measured("client-memory", blocks, gate=gate)
-                evidence.measured("step-time-full", ratios["full"], gate=gate)
-                evidence.measured("step-time-lora", ratios["lora"], gate=gate)
-                evidence.measured("distillation-time", distilling, gate=gate)
-                evidence.measured("accuracy", _points(even, OURS, FEDAVG))
-                evidence.measured("accuracy-over-head", _points(even, OURS, HEAD))
-            skewed = _accuracies(ctx, evidence, (FEDAVG, OURS, HEAD, FEDLORA), 0.05)
-            if OURS in skewed and FEDAVG in skewed:
-                evidence.measured("accuracy-skewed", _points(skewed, OURS, FEDAVG))
-                evidence.measured("accuracy-skewed-over-head", _points(skewed, OURS, HEAD))
-                above = _points(skewed, OURS, FEDLORA)
-                low, high = above.interval()
-                evidence.measured("accuracy-skewed-fedlora", above, reason=f"95 % interval {low:.1f} to {high:.1f}")
-            ctx.progress(5, 6, "SmolLM2")
-            _language_model(ctx, evidence)
-            _the_rest(ctx, evidence)
-    return evidence
-
-
-def _accuracies(
-    ctx: Context, evidence: Evidence, names: tuple[str, ...], alpha: float, seeds: int = 3
-) -> dict[str, list[Any]]:
-    """Federate each contender with each seed, and add its row."""
-    workload = f"sentences, alpha {alpha:g}"
-
-    def one(name: str, seed: int) -> dict[str, Any]:
-        return federations.run(name, alpha, seed, data=ctx.data)
-
-    found = ctx.runs(evidence, names, ctx.seeds(quick=1, full=seeds), one, workload=workload)
-    for name, runs in found.items():
-        evidence.row(
-            name,
-            {
-                "accuracy": Measurement.of([r["accuracy"] for r in runs], "%"),
-                "loss": Measurement.of([r["loss"] for r in runs], "nats"),
-                "up a round": Measurement.of([r["up"][-1] / MB for r in runs], "MB"),
-                "down a round": Measurement.of([r["down"][-1] / MB for r in runs], "MB"),
-                "peak of a weak client": Measurement.of([r["memory"] / MB for r in runs], "MB"),
-            },
-            workload=workload,
-        )
-    if OURS in found and alpha == 1.0:
-        layers = [str(layer + 1) for layer in range(6)]
-        bars = {name: (layers, runs[0]["coverage"]) for name, runs in found.items() if "coverage" in runs[0]}
-        evidence.curves("How often a layer was averaged, over updates", "layer", "share", bars, kind="bar")
-    return found
-
-
-def _language_model(ctx: Context, evidence: Evidence) -> None:
-    if ctx.late(evidence, "language-model", needs=170):
-        return
-    with evidence.needs("language-model"):
-        workload = "SmolLM2, four domains"
-        found = ctx.runs(evidence, (OURS, FEDAVG, FEDLORA), [ctx.seed], pretrained.run, workload=workload)
-        for name, runs in found.items():
-            metrics = {
-                "loss before": Measurement.of([r["before"] for r in runs], "nats"),
-                "loss": Measurement.of([r["loss"] for r in runs], "nats"),
-                "up a round": Measurement.of([r["up"] / MB for r in runs], "MB"),
-                "peak of a weak client": Measurement.of([r["memory"] / MB for r in runs], "MB"),
-                "its step": Measurement.of([r["step"] for r in runs], "s", timed=True),
+            gated = {
+                "client-memory": blocks,
+                "step-time-full": ratios["full"],
+                "step-time-lora": ratios["lora"],
+                "distillation-time": distilling,
             }
-            evidence.row(name, metrics, workload=workload)
-        if OURS in found and FEDAVG in found:
-            ours, theirs = (Measurement.of([r["loss"] for r in found[name]], "nats") for name in (OURS, FEDAVG))
-            evidence.measured("language-model", ours.minus(theirs))
-
-
-def _the_rest(ctx: Context, evidence: Evidence) -> None:
-    """Run the other rivals and variants with one seed, while the budget lasts."""
-    ablation = tuple(name for name in VARIANTS if name != OURS)
-    last = (FEDPROX, SLORA, FLEXLORA, FLORA, HETLORA)
-    for name in (FEDLORA, FEDRA, *ablation[:3], BITFIT, LOCAL, CENTRAL, *ablation[3:], *last):
-        if ctx.remaining() < 75:
-            evidence.row(name, {}, workload="sentences, alpha 1", error="the budget was used up")
-        else:
-            _accuracies(ctx, evidence, (name,), 1.0, seeds=1)
-
-
-def _of(found: dict[str, list[Any]], name: str) -> list[float]:
-    return [r["accuracy"] for r in found[name]]
-
-
-def _points(found: dict[str, list[Any]], ours: str, theirs: str) -> Measurement:
-    return Measurement.of(_of(found, ours), "points").minus(Measurement.of(_of(found, theirs), "points"))
+            ctx.progress(4, 6, "accuracy")
+            accuracy.show(ctx, evidence, gated)
+    return evidence

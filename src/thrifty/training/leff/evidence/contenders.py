@@ -1,6 +1,7 @@
 """The methods that are set beside each other, and the learning rate that each was found to like best.
 
-Rates come from ``tuning.py``: one grid, one budget, the validation split, a seed that no report uses.
+Rates come from ``tuning.py``: one grid, one budget, the validation split, a seed that no report uses. The fresh head
+has one rate for all of them; trained alone, it has its own.
 """
 
 from __future__ import annotations
@@ -28,11 +29,13 @@ VARIANTS: dict[str, dict[str, Any]] = {
 }
 #: Rivals, the ones that go last where time is short first.
 RIVALS = (FEDAVG, HEAD, FEDLORA, FEDRA, BITFIT, LOCAL, CENTRAL, FEDPROX, SLORA, FLEXLORA, FLORA, HETLORA)
-GRID = (1e-4, 3e-4, 1e-3, 3e-3)
+GRID = (5e-5, 1e-4, 2e-4, 1e-3, 3e-3, 1e-2)
+#: Of the fresh head beside whatever else is trained.
+HEAD_RATE = 3e-3
 #: Found by ``tuning.py``; kin take the rate of what they descend from.
 RATES = {
-    OURS: 3e-4, FEDAVG: 3e-4, FEDPROX: 3e-4, BITFIT: 3e-3, HEAD: 1e-3, FEDLORA: 3e-3, SLORA: 3e-3, HETLORA: 3e-3,
-    FLEXLORA: 3e-3, FLORA: 3e-3, FEDRA: 3e-3, LOCAL: 3e-4, CENTRAL: 3e-4,
+    OURS: 1e-4, FEDAVG: 1e-4, FEDPROX: 1e-4, BITFIT: 3e-3, HEAD: 1e-2, FEDLORA: 3e-3, SLORA: 3e-3, HETLORA: 3e-3,
+    FLEXLORA: 3e-3, FLORA: 3e-3, FEDRA: 3e-3, LOCAL: 1e-4, CENTRAL: 1e-4,
 }  # fmt: skip
 RANK = 8
 
@@ -42,8 +45,8 @@ def settings(name: str, seed: int, steps: int, batch: int = 8, lr: float | None 
     rate = lr or RATES.get(name, RATES[OURS])
     own = VARIANTS.get(name, {}) | ({"proximal": 0.01} if name == FEDPROX else {})
     return LeffConfig(
-        lr=rate, max_steps=steps, batch_size=batch, seed=seed, importance="clients", distill_steps=20, distill_every=3,
-        **own,
+        lr=rate, extras_lr=rate if name == HEAD else HEAD_RATE, max_steps=steps, batch_size=batch, seed=seed,
+        importance="clients", distill_steps=10, distill_lr=5e-4, distill_every=3, **own,
     )  # fmt: skip
 
 

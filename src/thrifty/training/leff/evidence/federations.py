@@ -10,9 +10,8 @@ from thrifty.training.leff.evidence import sentences
 from thrifty.training.leff.evidence.contenders import CENTRAL, VARIANTS, contender, settings
 from thrifty.training.leff.rivals import Leff, federate
 
-#: Rounds, and a client's steps and sentences a step: of a report, and of the search for learning rates.
-ROUNDS, STEPS, BATCH = 6, 4, 8
-TUNE = (5, 3, 16)
+#: Rounds, and a client's steps and sentences a step.
+ROUNDS, STEPS, BATCH = 8, 3, 8
 
 
 def run(
@@ -24,7 +23,7 @@ def run(
         name: Of the contender.
         alpha: Of the Dirichlet distribution.
         seed: Of the partition, the head and everything that is drawn.
-        lr: Learning rate, in a (shorter) run to tune it; the contender's own by default.
+        lr: Learning rate; the contender's own by default.
         held_out: The split that is evaluated.
         data: A user's own table.
 
@@ -33,16 +32,15 @@ def run(
         capacity 1), ``trained`` (bytes of gradients and optimiser there), and for LEFF ``coverage``.
     """
     everyone = sentences.make_clients(alpha, seed, data)
-    rounds, steps, batch = (ROUNDS, STEPS, BATCH) if lr is None else TUNE
-    config = settings(name, seed, steps, batch, lr)
+    config = settings(name, seed, STEPS, BATCH, lr)
     if name == CENTRAL:  # one party with all sentences, and as many steps as all clients together
         everyone = [LeffClient("all", sentences.load(data)["train"].columns, capacity=6)]
-        config = config.with_overrides(max_steps=steps * len(sentences.CAPACITIES))
+        config = config.with_overrides(max_steps=STEPS * len(sentences.CAPACITIES))
     model = sentences.make_model(seed)
     proxy = sentences.proxy_batches(data) if name in VARIANTS else None
     method = contender(name, model, config, proxy)
     split = sentences.load(data)[held_out]
-    trace = federate(method, everyone, rounds, lambda m: sentences.evaluate(m, split), every=rounds)
+    trace = federate(method, everyone, ROUNDS, lambda m: sentences.evaluate(m, split), every=ROUNDS)
     weak = min(trace.clients)
     found: dict[str, Any] = {
         **trace.scores[-1],

@@ -28,7 +28,7 @@ SPEEDS = (0.25, 0.25, 0.25, 0.25, 0.5, 0.5, 0.75, 1.0)
 LENGTH = 24
 SIZES = {"train": 4000, "test": 1000, "validation": 1000, "proxy": 500}
 #: Proxy sentences a batch.
-PROXY_BATCH = 25
+PROXY_BATCH = 8
 
 
 @dataclass(frozen=True)
@@ -78,10 +78,11 @@ def load(data: Path | None = None) -> dict[str, Split]:
 
 def make_model(seed: int) -> Any:
     """Return MiniLM with a random head."""
+    from thrifty.training.leff.evidence import encoder  # transformers takes seconds to import
+
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        model, _ = minilm.load(2)
-    return model
+        return encoder.load(minilm.folder(), 2)
 
 
 def make_clients(alpha: float, seed: int, data: Path | None = None) -> list[LeffClient]:
@@ -95,7 +96,7 @@ def make_clients(alpha: float, seed: int, data: Path | None = None) -> list[Leff
 
 
 def proxy_batches(data: Path | None = None, count: int | None = None) -> list[dict[str, Tensor]]:
-    """Return the proxy set without its labels."""
+    """Return the proxy set without its labels; the first batches of it, if so many are enough."""
     columns = load(data)["proxy"].columns
     size = len(columns["labels"]) // PROXY_BATCH
     return [

@@ -17,6 +17,7 @@ from thrifty.training.leff.evidence import sentences
 from thrifty.training.leff.evidence.contenders import FEDAVG, FEDLORA, OURS, RANK, settings
 from thrifty.training.leff.importance import Batch, model_loss
 from thrifty.training.leff.layers import LayerView
+from thrifty.training.leff.local import make_optimizer
 from thrifty.training.leff.rivals.adapters import adapt
 from thrifty.training.leff.server import LeffServer
 from thrifty.training.leff.streams import torch_stream
@@ -44,7 +45,8 @@ class Stepper:
             self.model, self.trained = client.model, client.trained()
             embeddings = LayerView(model).embeddings()
             self.received = {n: t for n, t in client.state().items() if n not in embeddings}
-        self.optimizer = torch.optim.AdamW([t for t in self.trained.values() if t.requires_grad], lr=1e-6)
+        learnt = {name: t for name, t in self.trained.items() if t.requires_grad}
+        self.optimizer = make_optimizer(learnt, LeffConfig(lr=1e-6))
 
     def __call__(self) -> None:
         """Make the step."""

@@ -31,13 +31,14 @@ class Averaging:
         config: Of local training; ``proximal`` above 0 makes it FedProx.
         what: ``"all"`` layers and extras; ``"biases"`` and the head (BitFit); the ``"head"`` and what else is behind
             the layers.
+        layers: Path of the layers, where they are not found.
 
     Raises:
         ValueError: The model has no biases to train.
     """
 
-    def __init__(self, model: nn.Module, config: LeffConfig, what: What = "all") -> None:
-        self.view, self.config, self.what = LayerView(model), config, what
+    def __init__(self, model: nn.Module, config: LeffConfig, what: What = "all", *, layers: str | None = None) -> None:
+        self.view, self.config, self.what = LayerView(model, layers), config, what
         self._reached: set[str] = set()
         if what == "biases" and not any(
             name.endswith("bias") for name in names_of(self.view, "biases") - set(self.view.extras())
@@ -78,15 +79,15 @@ class Averaging:
 class LocalOnly(Averaging):
     """Every client keeps its own model; nothing is averaged."""
 
-    def __init__(self, model: nn.Module, config: LeffConfig) -> None:
-        super().__init__(model, config, "all")
+    def __init__(self, model: nn.Module, config: LeffConfig, *, layers: str | None = None) -> None:
+        super().__init__(model, config, "all", layers=layers)
         self._own: dict[str, tuple[LayerView, int]] = {}
 
     def local(self, client: LeffClient, round_: int) -> Sent:
         """Train one client's own model, and send nothing."""
         view = self._own[client.name][0] if client.name in self._own else self.view
         model, _, metrics = train_copy(view, names_of(view, "all"), client, self.config, round_)
-        self._own[client.name] = (LayerView(model), client.examples)
+        self._own[client.name] = (LayerView(model, view.path), client.examples)
         return Sent({}, client.examples, 0, 0, metrics)
 
     def merge(self, sent: Sequence[Sent], round_: int) -> None:
@@ -127,5 +128,8 @@ def train_copy(
     copy = LayerView(model, view.path)
     touched = {i for i in range(copy.num_layers) if any(n.startswith(f"{view.path}.{i}.") for n in names)}
     set_modes(copy, touched)
-    run = train_locally(model, trained, client.data, config, round_=round_, client=client.name, loss_fn=client.loss_fn)
+    run = train_locally(
+        model, trained, client.data, config, round_=round_, client=client.name, loss_fn=client.loss_fn,
+        extras=view.extras(),
+    )  # fmt: skip
     return model, trained, metrics_of(run, model)

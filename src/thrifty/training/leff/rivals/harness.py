@@ -95,10 +95,19 @@ def federate(
 
 
 class Leff:
-    """LEFF itself, in the harness."""
+    """LEFF itself, in the harness.
 
-    def __init__(self, model: nn.Module, config: LeffConfig, proxy: Sequence[Batch] | None) -> None:
-        self.server = LeffServer(model, config, proxy)
+    Args:
+        model: The global model; trained in place.
+        config: Of the federation.
+        proxy: As :class:`LeffServer` takes it.
+        layers: Path of the layers, where they are not found.
+    """
+
+    def __init__(
+        self, model: nn.Module, config: LeffConfig, proxy: Sequence[Batch] | None, *, layers: str | None = None
+    ) -> None:
+        self.server = LeffServer(model, config, proxy, layers=layers)
         self._orders: dict[str, Order] = {}
 
     def begin(self, clients: Sequence[LeffClient], round_: int) -> None:

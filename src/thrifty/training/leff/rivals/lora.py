@@ -45,10 +45,11 @@ class FedLoRA:
         model: The global model; its weights stay, its extras are trained in place.
         config: Of local training.
         rank: Of the adapters.
+        layers: Path of the layers, where they are not found.
     """
 
-    def __init__(self, model: nn.Module, config: LeffConfig, rank: int = 8) -> None:
-        self.view, self.config, self.rank = LayerView(model), config, rank
+    def __init__(self, model: nn.Module, config: LeffConfig, rank: int = 8, *, layers: str | None = None) -> None:
+        self.view, self.config, self.rank = LayerView(model, layers), config, rank
         start = adapt(self.view, range(self.view.num_layers), rank, torch_stream(config.seed, "adapters"))
         self.adapters: Adapters = start.values()
         self._reached: set[str] = set()
@@ -153,8 +154,8 @@ class HetLoRA(_RanksByCapacity):
 class FlexLoRA(_RanksByCapacity):
     """The server averages products, and sends each client its best factors at the client's rank."""
 
-    def __init__(self, model: nn.Module, config: LeffConfig, rank: int = 8) -> None:
-        super().__init__(model, config, rank)
+    def __init__(self, model: nn.Module, config: LeffConfig, rank: int = 8, *, layers: str | None = None) -> None:
+        super().__init__(model, config, rank, layers=layers)
         self._fresh = True
 
     def truncated(self, rank: int) -> Adapters:
@@ -207,12 +208,14 @@ class SLoRA(FedLoRA):
         rank: Of the adapters.
         sparse_rounds: Of the first stage.
         density: Share of each weight that is trained in it.
+        layers: Path of the layers, where they are not found.
     """
 
     def __init__(
-        self, model: nn.Module, config: LeffConfig, rank: int = 8, sparse_rounds: int = 2, density: float = 0.1
-    ) -> None:
-        super().__init__(model, config, rank)
+        self, model: nn.Module, config: LeffConfig, rank: int = 8, sparse_rounds: int = 2, density: float = 0.1, *,
+        layers: str | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__(model, config, rank, layers=layers)
         self.sparse_rounds = sparse_rounds
         names = {f"{self.view.path}.{i}.{n}" for i in range(self.view.num_layers) for n in targets(self.view, i)}
         self._origin = {n: weight_of(self.view, n).detach().clone() for n in sorted(names)}
@@ -263,8 +266,8 @@ class SLoRA(FedLoRA):
 class FedRA(FedLoRA):
     """Random layers for every client: its model is those layers alone, in order; each is averaged over its holders."""
 
-    def __init__(self, model: nn.Module, config: LeffConfig, rank: int = 8) -> None:
-        super().__init__(model, config, rank)
+    def __init__(self, model: nn.Module, config: LeffConfig, rank: int = 8, *, layers: str | None = None) -> None:
+        super().__init__(model, config, rank, layers=layers)
         self.kept: dict[str, list[int]] = {}
 
     def begin(self, clients: Sequence[LeffClient], round_: int) -> None:
@@ -331,8 +334,9 @@ def train_adapter(
     for module in LayerView(adapted.model, view.path).embedding_modules():
         module.eval()
     run = train_locally(
-        adapted.model, adapted.trained(), client.data, config, round_=round_, client=client.name, loss_fn=client.loss_fn
-    )
+        adapted.model, adapted.trained(), client.data, config, round_=round_, client=client.name,
+        loss_fn=client.loss_fn, extras=adapted.extras,
+    )  # fmt: skip
     return metrics_of(run, adapted.model)
 
 
