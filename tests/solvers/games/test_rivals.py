@@ -97,6 +97,9 @@ def test_edgecb_learns_what_is_best():
     actions = BlottoSet(3, 3)
     best, uniform = actions.argmin(losses)[1], actions.uniform.marginals @ losses
     assert np.mean(paid[-500:]) - best < 0.3 * (uniform - best)
+    assert learner.play @ losses - best < 0.3 * (uniform - best)
+    assert learner.play.reshape(3, 4).sum(axis=1) == pytest.approx(1.0)
+    assert learner.play.reshape(3, 4).sum(axis=0) @ np.arange(4) == pytest.approx(3.0)
 
 
 def test_the_tuning_of_comband():

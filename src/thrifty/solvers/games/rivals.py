@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from thrifty._common.checks import number, whole
-from thrifty.solvers.games.actions import ActionSet, ExplicitSet
+from thrifty.solvers.games.actions import ActionSet, BlottoSet, ExplicitSet
 from thrifty.solvers.games.actions.base import Floats, Ints
 
 
@@ -87,7 +87,11 @@ class EdgeCB:
         pushing of Takimoto and Warmuth (2003). Written from the papers; their script has no licence.
     """
 
+    #: What ``observe`` takes.
+    feedback = "bandit"
+
     def __init__(self, soldiers: int, battlefields: int, eta: float, gamma: float) -> None:
+        self.actions = BlottoSet(soldiers, battlefields)
         self.soldiers, self.battlefields = whole("soldiers", soldiers), whole("battlefields", battlefields)
         self.eta = number("eta", eta, "a number above 0", least=1e-300)
         self.gamma = number("gamma", gamma, "a number in [0, 1)", least=0.0, below=1.0)
@@ -133,6 +137,17 @@ class EdgeCB:
                 between = between @ self.step[g]
             reach = reach @ self.step[h]
         return sigma
+
+    @property
+    def play(self) -> Floats:
+        """The probability of each coordinate in the coming round's action."""
+        law, reach = np.zeros(self.actions.d), np.eye(self.soldiers + 1)[0]
+        for h in range(self.battlefields):
+            passes = reach[:, None] * self.step[h]
+            for s in range(self.soldiers + 1):
+                law[h * (self.soldiers + 1) + s] = np.trace(passes, offset=s)
+            reach = reach @ self.step[h]
+        return (1 - self.gamma) * law + self.gamma * self.actions.uniform.marginals
 
     def act(self, rng: np.random.Generator) -> Ints:
         """Draw the round's allocation, and return its coordinates as :class:`BlottoSet` has them."""
@@ -201,4 +216,4 @@ def total_cost(game: Any, joint: Sequence[ArrayLike]) -> float:
     """Return what a joint action costs all players together, in the units of the game's costs."""
     losses = game.loss_vectors(joint)
     paid = sum(float(loss[np.asarray(taken, np.int64)].sum()) for loss, taken in zip(losses, joint, strict=True))
-    return game.scale * paid
+    return float(game.scale) * paid
