@@ -10,11 +10,12 @@ from thrifty.evaluation.reasoning.logic.program import Program
 from thrifty.evaluation.reasoning.logic.shortest import Proof, shortest_proof, shortest_proofs
 from thrifty.evaluation.reasoning.metrics import wilson
 from thrifty.evaluation.reasoning.pages import proof_html
+from thrifty.evaluation.reasoning.problems.files import read_problems, write_problems
 from thrifty.evaluation.reasoning.problems.gate import faults
 from thrifty.evaluation.reasoning.problems.generator import bundles, fresh_seed, generate
 from thrifty.evaluation.reasoning.problems.lexicon import Lexicon
 from thrifty.evaluation.reasoning.problems.official import read_official, read_problem
-from thrifty.evaluation.reasoning.problems.problem import Problem, read_problems, write_problems
+from thrifty.evaluation.reasoning.problems.problem import Problem
 from thrifty.evaluation.reasoning.report import Report, evaluate, score_all
 from thrifty.evaluation.reasoning.runners.endpoint import EndpointModel
 from thrifty.evaluation.reasoning.runners.models import TransformersModel, VLLMModel

@@ -47,8 +47,9 @@ def generate(
     Example: `thrifty reasoning generate --n 20 --cell base --cell disconnected/complex/agent_overlap --out data`
     """
     from thrifty.evaluation.reasoning.problems.datacard import data_card
+    from thrifty.evaluation.reasoning.problems.files import write_problems
     from thrifty.evaluation.reasoning.problems.generator import bundles
-    from thrifty.evaluation.reasoning.problems.problem import CELLS, Problem, write_problems
+    from thrifty.evaluation.reasoning.problems.problem import CELLS, Problem
 
     by_name = {str(known): known for known in CELLS}
     if unknown := [name for name in cell or () if name not in by_name]:
@@ -148,7 +149,7 @@ def run(
 
     Example: `thrifty reasoning run --problems p.jsonl --model m --base-url http://localhost:8000/v1 --out c.jsonl`
     """
-    from thrifty.evaluation.reasoning.problems.problem import read_problems
+    from thrifty.evaluation.reasoning.problems.files import read_problems
     from thrifty.evaluation.reasoning.runners.endpoint import EndpointModel
     from thrifty.evaluation.reasoning.runners.models import TransformersModel, VLLMModel
     from thrifty.evaluation.reasoning.runners.run import estimate
@@ -206,7 +207,7 @@ def score(
 
     Example: `thrifty reasoning score --problems data/problems.jsonl --completions c.jsonl --out scores.jsonl`
     """
-    from thrifty.evaluation.reasoning.problems.problem import read_problems
+    from thrifty.evaluation.reasoning.problems.files import read_problems
     from thrifty.evaluation.reasoning.report import score_all
     from thrifty.evaluation.reasoning.runners.run import by_problem, read_completions
 
@@ -234,7 +235,7 @@ def report(
     Example: `thrifty reasoning report --scores scores.jsonl --out report.html`
     """
     from thrifty.evaluation.reasoning.pages import proof_html, report_html
-    from thrifty.evaluation.reasoning.problems.problem import read_problems
+    from thrifty.evaluation.reasoning.problems.files import read_problems
     from thrifty.evaluation.reasoning.report import Report
     from thrifty.evaluation.reasoning.runners.run import by_problem, read_completions
 
