@@ -11,6 +11,7 @@ import numpy as np
 from thrifty.bench.claims import Measurement
 from thrifty.bench.context import Context
 from thrifty.bench.evidence import Evidence
+from thrifty.bench.timing import threads
 from thrifty.solvers.games import BlottoSet, ColonelBlotto, KernelizedGeometricHedge, solve_cce
 from thrifty.solvers.games.rivals import EdgeCB, comband_tuning
 
@@ -33,7 +34,15 @@ def learner(who: str, horizon: int, setting: str) -> Any:
 
 
 def regret(horizon: int, setting: str, who: str, seed: int) -> dict[str, float]:
-    """Return what was lost beyond the best fixed allocation, and the seconds that learning took."""
+    """Return what was lost beyond the best fixed allocation, and the seconds that learning took on one thread.
+
+    Matrices of so few rows are slower on more.
+    """
+    with threads(1):
+        return _regret(horizon, setting, who, seed)
+
+
+def _regret(horizon: int, setting: str, who: str, seed: int) -> dict[str, float]:
     contender = learner(who, horizon, setting)
     enemy, rng = np.random.default_rng([seed, 0]), np.random.default_rng([seed, 1])
     drops = enemy.multinomial(SOLDIERS, VALUES / VALUES.sum(), size=horizon)
