@@ -138,8 +138,8 @@ def _growth(ctx: Context, evidence: Evidence) -> None:
         actions = float(np.exp(game.sets[0].log_size))
         contenders = {OURS: (game, 50)} | ({LIST: (Enumerated(game), 3)} if actions < 2e6 else {})
         for contender, (which, count) in contenders.items():
-            found = ctx.time({contender: rounds(which, count)}, repeats=3, at_most=1.0)
-            took = found[contender].seconds.median
+            timings = ctx.time({contender: rounds(which, count)}, repeats=3, at_most=1.0)
+            took = timings[contender].seconds.median
             points[contender][0].append(actions)
             points[contender][1].append(1e6 * took / (count * 2))
     evidence.curves("A semi-bandit round of Blotto", "allocations", "µs", points, log_x=True, log_y=True)
