@@ -179,13 +179,13 @@ def test_reference_reasoners_take_their_orders():
 
 def test_a_large_program_is_executed_and_proven():
     rng = random.Random(0)
-    value = [rng.randrange(2, 1000) for _ in range(20_000)]
-    pairs = {(n, rng.randrange(max(0, n - 20), n)) for n in range(1, 20_000)}
-    pairs |= {tuple(sorted(rng.sample(range(20_000), 2), reverse=True)) for _ in range(30_000)}
+    value = [rng.randrange(2, 1000) for _ in range(10_000)]
+    pairs = {(n, rng.randrange(max(0, n - 20), n)) for n in range(1, 10_000)}
+    pairs |= {tuple(sorted(rng.sample(range(10_000), 2), reverse=True)) for _ in range(15_000)}
     told = [comp((f"a{n}", "fig", 0), (f"a{m}", "fig", 0), value[n] - value[m]) for n, m in sorted(pairs)]
-    program = Program((cont("a0", "fig", value[0]), *told), (), cont("a19999", "fig", None))
+    program = Program((cont("a0", "fig", value[0]), *told), (), cont("a9999", "fig", None))
     graph = execute(program, limit=100_000)
-    assert len(graph.edges) > 90_000
+    assert len(graph.edges) > 45_000
     proof = shortest_proof(graph)
     assert (proof.length, proof.optimal) == (shortest_proof(graph, objective="tree").length, True)
 

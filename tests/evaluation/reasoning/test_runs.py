@@ -219,7 +219,10 @@ def test_the_command_line_from_problems_to_a_page(thrifty, tmp_path):
     assert "2 prompts" in told.err
     assert "$" in told.err
     scores = tmp_path / "s.jsonl"
-    table = thrifty("reasoning", "score", "--problems", problems, "--completions", out, "--out", scores)
+    labelled = tmp_path / "steps.jsonl"
+    words = ["--problems", problems, "--completions", out, "--out", scores, "--steps", labelled]
+    table = thrifty("reasoning", "score", *words)
+    assert [step["label"] for step in json.loads(labelled.read_text().splitlines()[0])["steps"]] == ["other"]
     assert "| base | question | 2 | 1.000" in table.out
     assert len(Report.load(scores).lines) == 2
     page = tmp_path / "r.html"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -201,6 +202,7 @@ def score(
     aligner: Aligner = "grammar",
     trace: Trace = "both",
     until_goal: Annotated[bool, typer.Option("--until-goal", help="Nothing counts after the goal.")] = False,
+    steps: Annotated[Path | None, typer.Option(help="Where to write each proof's labelled steps, as JSONL.")] = None,
     force: Force = False,
 ) -> None:
     """Score completions, and print the table of conditions.
@@ -210,14 +212,22 @@ def score(
     from thrifty.evaluation.reasoning.problems.files import read_problems
     from thrifty.evaluation.reasoning.report import score_all
     from thrifty.evaluation.reasoning.runners.run import by_problem, read_completions
+    from thrifty.evaluation.reasoning.traces.align import align
 
-    refuse_existing(out, force)
+    for path in (out, steps):
+        refuse_existing(path, force)
     found = by_problem(read_completions(completions))
     several = [problem for problem in read_problems(problems) if problem.id in found]
     if not several:
         raise ValueError(f"--completions: expected answers to problems of {problems}, got none")
     report = score_all(several, found, aligner=aligner, trace=trace, until_goal=until_goal)
     report.save(out, force=force)
+    if steps is not None:
+        aligned = (align(p, found[p.id]["completion"] or "", aligner=aligner, trace=trace) for p in several)
+        rows = [
+            {"problem_id": p.id, "steps": [asdict(s) for s in a.steps]} for p, a in zip(several, aligned, strict=True)
+        ]
+        write_whole(steps, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), force=force)
     typer.echo(report.to_markdown(), nl=False)
 
 
