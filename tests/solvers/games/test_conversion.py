@@ -119,6 +119,14 @@ def test_matrix_games_of_others_are_learned():
     assert cce_gaps(game, [[[0], [0]]]) * game.scale == pytest.approx([2.0, 2.0])
 
 
+def test_losses_of_tables_are_in_the_range_that_learners_take():
+    tables = np.random.default_rng(1).normal(size=(3, 2, 3, 4)) * np.array([1, 10, 100])[:, None, None, None]
+    game = NormalFormGame(tables)
+    seen = np.concatenate([loss for at in np.ndindex(2, 3, 4) for loss in game.loss_vectors([[a] for a in at])])
+    assert (seen.min(), seen.max()) == (0.0, 1.0)
+    assert game.scale == pytest.approx(np.ptp(tables[2]))
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
