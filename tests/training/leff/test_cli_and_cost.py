@@ -74,7 +74,7 @@ def test_run_goes_on_and_is_reported(thrifty, folder):
     assert "other seed" in refused.err
 
 
-@pytest.mark.parametrize("method", ["leff", "fedprox", "flora"])
+@pytest.mark.parametrize("method", ["fedprox", *(pytest.param(m, marks=pytest.mark.slow) for m in ("leff", "flora"))])
 def test_rivals_run_on_the_same_split(thrifty, folder, method):
     assert method in METHODS
     done = thrifty(

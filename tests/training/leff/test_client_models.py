@@ -204,7 +204,7 @@ def test_distillation_of_a_copy_is_perfect_and_stays_so(kind):
     assert same(before, state_of(students))
 
 
-@pytest.mark.parametrize("attn_map", ["last", "uniform"])
+@pytest.mark.parametrize("attn_map", ["last", pytest.param("uniform", marks=pytest.mark.slow)])
 def test_distillation_lowers_its_loss_and_the_gradient_error(attn_map):
     model, some = make("bert", 8), batches("bert", 4)
     settings = {"attn_map": attn_map, "distill_lr": 3e-3, "distill_steps": 60}

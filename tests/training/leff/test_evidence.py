@@ -15,6 +15,7 @@ from thrifty.training.leff.evidence import CLAIMS, accuracy, encoder, pool
 from thrifty.training.leff.evidence.contenders import CENTRAL, FEDAVG, HEAD, OURS, VARIANTS, settings
 
 
+@pytest.mark.slow
 def test_pieces_are_made_in_other_processes_and_the_last_one_is_not_waited_for():
     pieces = [(2.0, 3), (0.0, 1), (1.0, 5)]
     with pool.ahead(pow, pieces) as run:

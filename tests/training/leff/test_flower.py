@@ -47,7 +47,7 @@ def run(kind, config, rounds=2, silent=(), proxy=True, **options):
     return model, strategy, result, grid
 
 
-@pytest.mark.parametrize("kind", ["bert", "vit", "gpt2"])
+@pytest.mark.parametrize("kind", ["bert", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("vit", "gpt2"))])
 def test_messages_give_the_numbers_of_one_process(kind):
     config = LeffConfig(lr=1e-2, distill_steps=4)
     model, strategy, result, _ = run(kind, config)
@@ -63,9 +63,9 @@ def test_messages_give_the_numbers_of_one_process(kind):
 
 
 @pytest.mark.parametrize("settings", [
-    {"context_dtype": "bfloat16", "edge": "wrap"},
+    pytest.param({"context_dtype": "bfloat16", "edge": "wrap"}, marks=pytest.mark.slow),
     {"context_dtype": "int8", "gradient_checkpointing": True, "train_extras": "norm_only"},
-    {"server_optimizer": "momentum", "participation": 0.5, "proximal": 0.1},
+    pytest.param({"server_optimizer": "momentum", "participation": 0.5, "proximal": 0.1}, marks=pytest.mark.slow),
     {"clip_norm": 0.1, "importance": "clients", "embeddings_once": False},
 ])  # fmt: skip
 def test_every_setting_travels(settings):
