@@ -227,4 +227,5 @@ def test_the_ill_conditioned_quadratic_needs_the_exact_factor(rng):
             optimizer.step()
         return 400
 
-    assert steps_to(1e-3, "qr_svd") < steps_to(1e-3, "ns5") < 100
+    # To a hundredth; on the last stretch to a thousandth rounding decides who is first.
+    assert steps_to(1e-2, "qr_svd") < 0.8 * steps_to(1e-2, "ns5") < 100

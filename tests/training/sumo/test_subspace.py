@@ -68,7 +68,7 @@ def test_small_or_thick_sketches_are_exact_and_batches_are_their_members(rng):
 
 @pytest.mark.parametrize("argument", ["rank", "oversample", "power_iters"])
 def test_bad_arguments_are_named(argument, rng):
-    with pytest.raises(ValueError, match=f"{argument}: expected at least"):
+    with pytest.raises(ValueError, match=f"^{argument}: expected a whole number of at least"):
         randomized_range(matrix(rng, 4, 4), **{"rank": 2, argument: -1})
 
 

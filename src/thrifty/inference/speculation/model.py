@@ -125,9 +125,7 @@ class SpeculationModel:
         batches = self.measured_batches
         if batches is not None and (len(batches) != 2 or not batches[0] <= batches[1]):
             raise ValueError(f"measured_batches: expected the smallest and the largest, got {batches}")
-        if self.block_experts is not None and (
-            isinstance(self.block_experts, str) or not all(map(is_number, self.block_experts))
-        ):
+        if self.block_experts is not None and not all(map(is_number, self.block_experts)):
             raise ValueError(f"block_experts: expected numbers of experts, got {self.block_experts!r}")
         for ridge in (self.ridge, self.experts_ridge):
             scaled_roofline(0.0, ridge, self.growth)  # refuses a ridge or a growth that cannot be

@@ -16,8 +16,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from thrifty._common.checks import whole
 from thrifty._common.extras import require
 from thrifty._common.files import write_whole
+from thrifty.training.sumo.guards import check_matrix
 from thrifty.training.sumo.subspace import randomized_range
 
 #: Above this many rows and columns a given rank is found by a randomised SVD.
@@ -132,8 +134,11 @@ def lora_factors(delta: Float[Tensor, "o i"], rank: int | None = None, tol: floa
     Source:
         Section 3 of arXiv 2505.24749, post-hoc adapter extraction; Eckart and Young (1936).
     """
-    if rank is not None and rank < 1:
-        raise ValueError(f"rank: expected at least 1, got {rank}")
+    if rank is not None:
+        whole("rank", rank)
+    check_matrix("delta", delta)
+    if delta.ndim != 2 or 0 in delta.shape:
+        raise ValueError(f"delta: expected the change of one weight, rows and columns, got shape {tuple(delta.shape)}")
     if not 0 <= tol < 1:
         raise ValueError(f"tol: expected a number in [0, 1), got {tol}")
     delta = delta.float()

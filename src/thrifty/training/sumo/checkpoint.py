@@ -36,8 +36,39 @@ def as_ours(optimizer: Optimizer, saved: dict[str, Any]) -> dict[str, Any]:
     """
     saved = match_names(optimizer.param_groups, saved)
     for ours, theirs in zip(optimizer.param_groups, saved["param_groups"], strict=False):  # torch counts them
-        check_group(optimizer.defaults | theirs | {"params": ours["params"]})
+        group = optimizer.defaults | theirs | {"params": ours["params"]}
+        check_group(group)
+        for place, parameter in zip(theirs["params"], ours["params"], strict=False):
+            if state := saved["state"].get(place):
+                _check_state(place, state, parameter, group)
     return saved
+
+
+def _check_state(place: int, state: dict[str, Any], parameter: Tensor, group: dict[str, Any]) -> None:
+    """Refuse state that is another kind of optimizer's, or of a weight of another shape.
+
+    Raises:
+        ValueError: It is.
+    """
+    matrix = group["use_sumo"] and parameter.ndim >= 2
+    needed = ("basis", "moment") if matrix else ("exp_avg", "exp_avg_sq")
+    if missing := [name for name in needed if not isinstance(state.get(name), Tensor)]:
+        raise ValueError(
+            f"state_dict: expected {' and '.join(needed)} for parameter {place} of shape {tuple(parameter.shape)}, got "
+            f"no {missing[0]}; it is another optimizer's, or another group's"
+        )
+    first, second = (tuple(state[name].shape) for name in needed)
+    long, short = sorted(shape_of(parameter, group["split"]), reverse=True)
+    fits = (
+        (first[-2], second[-1], first[-1]) == (long, short, second[-2])
+        if matrix
+        else first == second == tuple(parameter.shape)
+    )
+    if not fits:
+        raise ValueError(
+            f"state_dict: parameter {place} has shape {tuple(parameter.shape)}, its {needed[0]} {first} and its "
+            f"{needed[1]} {second}; it is of another model"
+        )
 
 
 def match_names(groups: Sequence[dict[str, Any]], saved: dict[str, Any]) -> dict[str, Any]:

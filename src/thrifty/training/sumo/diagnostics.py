@@ -13,6 +13,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from thrifty.training.sumo.guards import check_matrix
 from thrifty.training.sumo.orthogonal import default_tolerance, relative_error
 from thrifty.training.sumo.sharded import all_reduce
 
@@ -54,6 +55,10 @@ def describe_moment(M: Float[Tensor, "r n"], captured: float = float("nan")) -> 
         M: The moment inside the subspace.
         captured: The share of the gradient's energy there, for the report.
 
+    Raises:
+        TypeError: M is no tensor.
+        ValueError: It is no matrix of finite numbers.
+
     Example:
         >>> import torch
         >>> describe_moment(torch.diag(torch.tensor([4.0, 2.0]))).condition
@@ -62,6 +67,9 @@ def describe_moment(M: Float[Tensor, "r n"], captured: float = float("nan")) -> 
     Source:
         arXiv 2505.24749, section 3: the lemma on rank-one moments, and the error of Newton-Schulz against κ.
     """
+    check_matrix("M", M)
+    if M.ndim != 2 or not bool(M.isfinite().all()):
+        raise ValueError(f"M: expected one matrix of finite numbers, got shape {tuple(M.shape)}")
     sigma = torch.linalg.svdvals(M.double())
     kept = sigma[sigma > default_tolerance(M.float()) * sigma[0]] if len(sigma) else sigma
     if not len(kept):

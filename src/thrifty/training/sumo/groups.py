@@ -28,7 +28,7 @@ def sumo_param_groups(
     model: nn.Module,
     *,
     target_modules: str | Sequence[str] = "all-linear",
-    exclude: Sequence[str] = ("embed", "lm_head", "norm"),
+    exclude: str | Sequence[str] = ("embed", "lm_head", "norm"),
     rank: int = 128,
     min_dim: int = MIN_DIM,
     aux_lr: float | None = None,
@@ -55,7 +55,7 @@ def sumo_param_groups(
 
     Raises:
         ValueError: No weight is chosen, a pattern is no regular expression, or the model has no trainable parameter.
-        TypeError: An option is none of SUMO's.
+        TypeError: An option is none of SUMO's, or the model is none.
 
     Example:
         >>> from torch import nn
@@ -72,6 +72,9 @@ def sumo_param_groups(
         raise TypeError(
             f"options: SUMO has no {', '.join(unknown)}; a group may set {', '.join(sorted(GROUP_OPTIONS))}"
         )
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"model: expected a torch module, got {type(model).__name__}")
+    exclude = (exclude,) if isinstance(exclude, str) else exclude
     trainable = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
     if not trainable:
         raise ValueError("model: it has no trainable parameter")

@@ -1,8 +1,9 @@
-"""What ends a step before anything is written: weights and gradients that Algorithm 1 has no meaning for."""
+"""What ends a step or a computation before anything is written: matrices that Algorithm 1 has no meaning for."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from torch import Tensor
 
@@ -38,3 +39,18 @@ def not_finite(name: str, step: int) -> ValueError:
         f"{name}: its gradient holds NaN or Inf (or numbers whose sum is Inf) at its step {step}; the parameter and "
         'its state are as they were (nonfinite="skip" leaves such steps out)'
     )
+
+
+def check_matrix(name: str, matrix: Any) -> None:
+    """Refuse what is no tensor of real floating-point numbers with two dimensions or more.
+
+    Raises:
+        TypeError: It is no tensor.
+        ValueError: It is of another kind.
+    """
+    if not isinstance(matrix, Tensor):
+        raise TypeError(f"{name}: expected a tensor, got {type(matrix).__name__}")
+    if matrix.ndim < 2:
+        raise ValueError(f"{name}: expected a matrix or a batch of matrices, got shape {tuple(matrix.shape)}")
+    if not matrix.is_floating_point():
+        raise ValueError(f"{name}: expected real floating-point numbers, got {matrix.dtype}")

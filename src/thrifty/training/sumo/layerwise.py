@@ -101,6 +101,7 @@ def attach_layerwise(
         A handle with ``optimizer`` and ``remove()``; as a context manager it removes itself at the end of the block.
 
     Raises:
+        TypeError: The model or the optimizer is of another kind.
         ValueError: The loop accumulates, clips or scales gradients, or the model is wrapped for data parallelism.
 
     Example:
@@ -115,6 +116,10 @@ def attach_layerwise(
     Source:
         Lv et al., "Full Parameter Fine-tuning for Large Language Models with Limited Resources" (LOMO, 2023).
     """
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"model: expected a torch module, got {type(model).__name__}")
+    if not isinstance(optimizer, SUMO) and not (isinstance(optimizer, type) and issubclass(optimizer, SUMO)):
+        raise TypeError(f"optimizer: expected SUMO, or one that is built, got {optimizer!r}")
     if gradient_accumulation_steps != 1:
         raise ValueError(
             f"gradient_accumulation_steps: expected 1, got {gradient_accumulation_steps}: a step in the backward pass "

@@ -84,6 +84,7 @@ def estimate_state_bytes(
     """
     one_of("method", method, NUMBERS)
     whole("rank", rank)
+    whole("bytes_a_number", bytes_a_number)
     matrices, others = _sorted(model, target_modules)
     numbers = sum(_numbers(method, shape, rank) for shape in matrices)
     rest = sum((1 if method == "sgd" else 2) * math.prod(shape) for shape in others)
@@ -101,10 +102,15 @@ def _sorted(model: Any, target_modules: str | Sequence[str]) -> tuple[list[Shape
         groups = sumo_param_groups(model, target_modules=target_modules)
         pairs = [(group["use_sumo"], tuple(p.shape)) for group in groups for _, p in group["params"]]
         return [shape for low, shape in pairs if low], [shape for low, shape in pairs if not low]
-    shapes = list(model.values() if isinstance(model, Mapping) else model)
-    if any(isinstance(shape, int) for shape in shapes):
-        raise ValueError(f"model: expected a module or a list of shapes such as [(4096, 4096)], got {model!r}")
-    shapes = [tuple(shape) for shape in shapes]
+    try:
+        shapes = [
+            tuple(whole("model", side, least=0) for side in shape)
+            for shape in (model.values() if isinstance(model, Mapping) else model)
+        ]
+    except (TypeError, ValueError):
+        raise ValueError(
+            f"model: expected a module or a list of shapes such as [(4096, 4096)], got {model!r}"
+        ) from None
     return [shape for shape in shapes if len(shape) >= 2], [shape for shape in shapes if len(shape) < 2]
 
 

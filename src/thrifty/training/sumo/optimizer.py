@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.optimizer import ParamsT
 
+from thrifty._common.checks import flag
 from thrifty.training.sumo.adamw import finite, state_for, step_adamw
 from thrifty.training.sumo.checkpoint import as_ours, restore
 from thrifty.training.sumo.diagnostics import MomentReport
@@ -122,6 +123,7 @@ class SUMO(Optimizer):
         defaults = {name: given[name] for name in GROUP_OPTIONS}
         if nonfinite not in ("raise", "skip"):
             raise ValueError(f'nonfinite: expected "raise" or "skip", got {nonfinite!r}')
+        flag("diagnostics", diagnostics)
         self.nonfinite, self.diagnostics = nonfinite, diagnostics
         self.skipped: dict[str, int] = {}
         self.reports: dict[str, MomentReport] = {}
@@ -212,8 +214,12 @@ class SUMO(Optimizer):
                 optimizer know their parameters' names, and the names are the same, state goes by name; else by place.
 
         Raises:
-            ValueError: Groups differ in number or size, or an option in them is out of range; nothing is loaded.
+            TypeError: It is none.
+            ValueError: Groups differ in number or size, an option in them is out of range, or state is another kind of
+                optimizer's or of weights of other shapes; nothing is loaded.
         """
+        if not isinstance(state_dict, dict) or not {"state", "param_groups"} <= set(state_dict):
+            raise TypeError("state_dict: expected what state_dict() returned, with state and param_groups")
         seen: dict[str, Any] = {}
 
         def prepare(_: Optimizer, loaded: dict[str, Any]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from thrifty._common.checks import is_number, one_of, whole
+from thrifty._common.checks import flag, is_number, number, one_of, positive, whole
 from thrifty.training.sumo.matrix import shape_of
 from thrifty.training.sumo.orthogonal import METHODS
 from thrifty.training.sumo.refresh import PROJECTORS, REFRESHES
@@ -59,6 +59,11 @@ def check_group(group: dict[str, Any]) -> None:
         one_of(name, group[name], choices)
     for name, least in _WHOLE.items():
         group[name] = whole(name, group[name], least=least)
+    if not -(2**63) <= group["seed"] < 2**63:
+        raise ValueError(f"seed: expected a whole number of 64 bits, got {group['seed']}")
+    for name in ("transport", "maximize", "stagger"):
+        flag(name, group[name])
+    one_of("foreach", group["foreach"], (True, False, None))
     _check_numbers(group)
     _check_pairs(group)
     for parameter in group["params"]:
@@ -85,15 +90,13 @@ def _check_numbers(group: dict[str, Any]) -> None:
         raise ValueError(f"lr: expected a number or a tensor of one element, got shape {tuple(lr.shape)}")
     numbers = {name: group[name] for name in ("weight_decay", "residual_scale", "eps")}
     for name, value in ({"lr": lr.item() if isinstance(lr, Tensor) else lr} | numbers).items():
-        if not is_number(value) or not value >= 0:
-            raise ValueError(f"{name}: expected a number of at least 0, got {value!r}")
+        number(name, value, "a number of at least 0", least=0)
     if not isinstance(betas, list | tuple) or len(betas) != 2:
         raise ValueError(f"betas: expected two numbers, got {betas!r}")
     for name, value in (("momentum", group["momentum"]), ("betas[0]", betas[0]), ("betas[1]", betas[1])):
         if not is_number(value) or not 0 <= value < 1:
             raise ValueError(f"{name}: expected a number in [0, 1), got {value!r}")
-    if not is_number(group["scale"]) or not group["scale"] > 0:
-        raise ValueError(f"scale: expected a number above 0, got {group['scale']!r}")
+    positive("scale", group["scale"], "a number above 0")
     if limit is not None and not (is_number(limit) and limit > 1):
         raise ValueError(f"norm_growth_limit: expected a number above 1, or None for no limit, got {limit!r}")
 

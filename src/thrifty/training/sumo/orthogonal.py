@@ -15,6 +15,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from thrifty._common.checks import one_of
+from thrifty.training.sumo.guards import check_matrix
 
 #: Muon's quintic, tuned to grow small singular values fast; it ends near 1, not at 1.
 MUON_COEFFICIENTS = (3.4445, -4.7750, 2.0315)
@@ -38,7 +39,8 @@ def orthogonalize(
         O with ‖O‖² = rank(M), in the dtype of M (float32 if M has 16 bits).
 
     Raises:
-        ValueError: The method is unknown, M is not a matrix, or ``tol`` is not in [0, 1).
+        ValueError: The method is unknown, M is no matrix of finite numbers, or ``tol`` is not in [0, 1).
+        TypeError: M is no tensor.
 
     Example:
         >>> import torch
@@ -50,8 +52,7 @@ def orthogonalize(
         Algorithm 1, Block 2; the tolerance is ours (the paper is silent on rank-deficient moments).
     """
     one_of("method", method, METHODS)
-    if M.ndim < 2:
-        raise ValueError(f"M: expected a matrix or a batch of matrices, got shape {tuple(M.shape)}")
+    check_matrix("M", M)
     if tol is not None and not 0 <= tol < 1:
         raise ValueError(f"tol: expected a number in [0, 1), got {tol}")
     if M.dtype in (torch.float16, torch.bfloat16):
@@ -62,7 +63,10 @@ def orthogonalize(
         return orthogonalize(M.mT, method, tol).mT
     if tol is None:
         tol = default_tolerance(M)
-    return METHODS[method](M, tol)
+    try:
+        return METHODS[method](M, tol)
+    except torch.linalg.LinAlgError as error:  # type: ignore[attr-defined]
+        raise ValueError(f"M: expected finite numbers, got some that LAPACK cannot work with: {error}") from error
 
 
 def default_tolerance(M: Tensor) -> float:

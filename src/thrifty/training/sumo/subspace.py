@@ -15,6 +15,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from thrifty._common.checks import whole
+from thrifty.training.sumo.guards import check_matrix
+
 Sum = Callable[[Tensor], Tensor]
 
 
@@ -71,8 +74,10 @@ def randomized_range(
         columns of the sketch's QR instead is wrong: they are not ordered).
     """
     for name, value, least in (("rank", rank, 1), ("oversample", oversample, 0), ("power_iters", power_iters, 0)):
-        if value < least:
-            raise ValueError(f"{name}: expected at least {least}, got {value}")
+        whole(name, value, least=least)
+    check_matrix("G", G)
+    if not bool(G.isfinite().all()):
+        raise ValueError("G: expected finite numbers, got NaN or Inf")
     m, n = G.shape[-2:]
     projector = Projector("randomized", oversample, power_iters)
     size = projector.sketch_size(m, n, min(rank, m, n))
