@@ -52,7 +52,7 @@ def show(ctx: Context, evidence: Evidence) -> None:
 
 
 def _order(ctx: Context, evidence: Evidence) -> None:
-    seeds = ctx.seeds(quick=2, full=5)
+    seeds = ctx.seeds(quick=1, full=5)
     workload = f"5 soldiers, 3 battlefields, {HORIZON} rounds"
     found = ctx.runs(evidence, ORDER, seeds, tuned_gap, workload=workload)
     for who, gaps in found.items():
