@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-Seed = Annotated[int, typer.Option("--seed", help="Every random choice follows from it.", min=0)]
+Seed = Annotated[int, typer.Option("--seed", help="Every random choice follows from it.", min=0, max=2**32 - 1)]
 Force = Annotated[bool, typer.Option("--force", help="Replace what is already there.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON in place of text.")]
 Device = Annotated[str, typer.Option("--device", help="cpu, cuda, or auto: an accelerator where there is one.")]

@@ -380,3 +380,11 @@ def test_strict_layers_raise():
     rnn = layer("lrc", solver="newton", strict=True, max_iter=1)
     with pytest.raises(ConvergenceError):
         rnn(u32(2, 30, 3))
+
+
+def test_a_text_is_no_flag_and_a_number_no_layer():
+    for name in ("bidirectional", "strict"):
+        with pytest.raises(ValueError, match=f"^{name}: expected True or False, got 'no'"):
+            DiagonalRNN("lrc", 3, 4, **{name: "no"})
+    with pytest.raises(TypeError, match="^layer: expected a DiagonalRNN, got NoneType"):
+        certificate(None)

@@ -98,6 +98,7 @@ def certificate(layer: DiagonalRNN, u: Float[Tensor, "batch time n"] | None = No
         u: Inputs to look at.
 
     Raises:
+        TypeError: It is no such layer.
         ValueError: The cell has no bound (without saturation, complex, or with a free elastance).
 
     Example:
@@ -107,6 +108,8 @@ def certificate(layer: DiagonalRNN, u: Float[Tensor, "batch time n"] | None = No
     Source:
         the theorem of arXiv 2505.21717, section 3.3, with the bound made to hold (``cells/certified.py``).
     """
+    if not hasattr(layer, "cell"):
+        raise TypeError(f"layer: expected a DiagonalRNN, got {type(layer).__name__}")
     cell = layer.cell
     if not isinstance(cell, LRCCell) or layer.bidirectional:
         raise ValueError(f"layer: expected an LRC cell in one direction, got {type(cell).__name__}")

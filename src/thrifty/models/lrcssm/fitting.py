@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 
-from thrifty._common.checks import one_of, whole
+from thrifty._common.checks import one_of, positive, whole
 from thrifty._common.files import write_whole
 from thrifty._common.runs import first_process
 from thrifty._common.weights import load_saved
@@ -68,8 +68,7 @@ class Recipe:
         for name in ("epochs", "batch_size", "patience"):
             whole(name, getattr(self, name))
         for name in ("lr", "clip"):
-            if not 0 < getattr(self, name) < math.inf:
-                raise ValueError(f"{name}: expected a number above 0, got {getattr(self, name)!r}")
+            positive(name, getattr(self, name), "a number above 0")
         one_of("schedule", self.schedule, get_args(Schedule))
         one_of("precision", self.precision, get_args(Precision))
 

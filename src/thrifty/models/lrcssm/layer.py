@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Float, Num
 from torch import Tensor, nn
 
+from thrifty._common.checks import flag
 from thrifty.models.lrcssm.cells import DiagonalCell, make_cell
 from thrifty.models.lrcssm.cells.base import check_diagonal
 from thrifty.models.lrcssm.cells.lrc import LRCCell
@@ -71,6 +72,8 @@ class DiagonalRNN(nn.Module):
         **options: Any,
     ) -> None:
         super().__init__()
+        flag("bidirectional", bidirectional)
+        flag("strict", strict)
         self.options = SolveOptions(solver, tol, max_iter, chunk, sigma2, strict)
         self.cell = _as_cell(cell, input_size, hidden_size, options)
         self.back: nn.Module | None = None
