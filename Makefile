@@ -1,7 +1,7 @@
 # Two commands are all that a fresh clone needs: `make bench` and `make test`.
 PYTHON ?= python3
 # What the methods that have landed need, their rivals, and the tools. A test holds this against the registry.
-EXTRAS := torch,tabular,graph,llm,federated,ray,lightning,vision,reasoning,bench,dev
+EXTRAS := torch,tabular,games,graph,llm,federated,ray,lightning,vision,reasoning,bench,dev
 BIN := .venv/bin
 
 # Further real data, for tests and evidence rows that skip without it.

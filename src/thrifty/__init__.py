@@ -51,6 +51,14 @@ if TYPE_CHECKING:
     from thrifty.models.lrcssm import DiagonalRNN, LrcSSMClassifier, LrcSSMModel, LrcSSMRegressor, affine_scan
     from thrifty.models.se_htgnn import SEHTGNN, HeteroTemporalData, LinkForecaster, NodeClassifier, NodeRegressor
     from thrifty.solvers.ellice import ElliCE, RashomonEllipsoid, evaluate_recourse, tune_epsilon
+    from thrifty.solvers.games import (
+        ColonelBlotto,
+        NetworkCongestion,
+        SpanningTreeCongestion,
+        exploitability,
+        solve_cce,
+        solve_nash,
+    )
     from thrifty.solvers.trees import TreeLocalSearchClassifier, error_table, improve_forest, improve_tree
     from thrifty.training.amorlip import (
         AmorLIPConfig,
@@ -89,6 +97,7 @@ __all__ = [
     "AmorLIPConfig",
     "AmorLIPLoss",
     "AmorLIPTrainer",
+    "ColonelBlotto",
     "DiagonalRNN",
     "EViTConfig",
     "ElliCE",
@@ -110,6 +119,7 @@ __all__ = [
     "LrcSSMRegressor",
     "MemoryEstimate",
     "MoEShape",
+    "NetworkCongestion",
     "NeuCLIPLoss",
     "NodeClassifier",
     "NodeRegressor",
@@ -117,6 +127,7 @@ __all__ = [
     "PoolConfig",
     "RashomonEllipsoid",
     "SogCLRLoss",
+    "SpanningTreeCongestion",
     "SpeculationModel",
     "SpeculativeDecoder",
     "StreamBPConfig",
@@ -142,6 +153,7 @@ __all__ = [
     "evaluate",
     "evaluate_recourse",
     "events_to_voxel",
+    "exploitability",
     "extract_lora",
     "fit_speculation_model",
     "frames_to_events",
@@ -155,6 +167,8 @@ __all__ = [
     "recommend_schedule",
     "reduce_tokens",
     "shortest_proof",
+    "solve_cce",
+    "solve_nash",
     "stream_block",
     "streamed_dpo_loss",
     "streamed_grpo_loss",

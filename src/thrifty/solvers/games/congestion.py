@@ -38,7 +38,19 @@ def bpr_cost(attributes: Mapping[str, Any], load: int) -> float:
 
 
 def linear_cost(attributes: Mapping[str, Any], load: int) -> float:
-    """Return weight times load; the weight is 1 where an edge has none."""
+    """Return weight times load; the weight is 1 where an edge has none.
+
+    Args:
+        attributes: Of the edge; ``weight``.
+        load: Players on the edge.
+
+    Example:
+        >>> linear_cost({"weight": 2.0}, 3)
+        6.0
+
+    Source:
+        affine congestion games: Rosenthal (1973).
+    """
     return float(attributes.get("weight", 1.0)) * load
 
 

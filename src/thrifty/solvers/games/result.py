@@ -20,8 +20,18 @@ from thrifty.solvers.games.losses import offsets
 class Trace(NamedTuple):
     """The gap while play went on, an entry an evaluation.
 
-    ``rounds``: played by then. ``seconds``: of play by then. ``gaps``: of each player, of the losses realised, ``(E,
-    P)``. ``expected_gaps``: likewise, of the losses that each round's laws led to expect.
+    Args:
+        rounds: Played by then, ``(E,)``.
+        seconds: Of play by then, ``(E,)``.
+        gaps: Of each player, of the losses realised, ``(E, P)``.
+        expected_gaps: Likewise, of the losses that each round's laws led to expect.
+
+    Example:
+        >>> Trace(np.array([10]), np.array([0.1]), np.array([[0.2, -0.1]]), np.array([[0.1, 0.0]])).gap.tolist()
+        [0.2]
+
+    Source:
+        the certificate of :func:`thrifty.solvers.games.cce_gaps`, evaluated while play goes on.
     """
 
     rounds: Ints

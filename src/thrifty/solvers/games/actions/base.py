@@ -194,7 +194,11 @@ class ActionSet(ABC):
         return made[:, : self.d]
 
     def enumerate_compact(self, limit: int = 200_000) -> NDArray[np.int32]:
-        """Return the coordinates of all actions, ``(N, m)``, padded by -1; raises as :meth:`enumerate`."""
+        """Return the coordinates of all actions, ``(N, m)``, padded by -1.
+
+        Raises:
+            ValueError: There are more than ``limit``.
+        """
         if self.log_size > math.log(whole("limit", limit)) + 1e-9:
             raise ValueError(
                 f"limit: expected a set of at most {limit} actions to list, got 10^{self.log_size / math.log(10):.1f}"
