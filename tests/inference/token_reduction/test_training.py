@@ -201,6 +201,30 @@ def test_trainer_distils(tmp_path, images):
     assert len(logged) == 3
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("teacher", ["original", "ema"])
+def test_the_trainer_goes_on_with_the_added_weights_and_the_teacher(images, tmp_path, teacher):
+    transformers = pytest.importorskip("transformers")
+    rows = [{"pixel_values": image, "labels": label % 7} for label, image in enumerate(images)] * 2
+
+    def trained(steps, resume=None):
+        model = make("hf-vit")
+        reduce_tokens(model, HALF)
+        arguments = transformers.TrainingArguments(
+            str(tmp_path), max_steps=steps, per_device_train_batch_size=2, report_to="none", use_cpu=True,
+            disable_tqdm=True, save_steps=2, learning_rate=1e-2, lr_scheduler_type="constant",
+        )  # fmt: skip
+        distiller = Distiller(model, teacher=teacher, decay=0.5)
+        distilling_trainer()(model, arguments, distiller=distiller, train_dataset=rows).train(resume)
+        return {**model.state_dict(), **{f"teacher.{k}": v for k, v in distiller.teacher.state_dict().items()}}
+
+    whole = trained(4)
+    trained(2)
+    again = trained(4, str(tmp_path / "checkpoint-2"))
+    for name, weight in whole.items():
+        torch.testing.assert_close(again[name], weight, rtol=1e-4, atol=1e-5)
+
+
 WORKER = """
 import sys, torch
 sys.path.insert(0, {folder!r})

@@ -8,6 +8,7 @@ is not given; 0.5 at temperature 1 is DynamicViT's.
 from __future__ import annotations
 
 import copy
+from pathlib import Path
 from typing import Any, Literal
 
 import torch
@@ -17,7 +18,12 @@ from torch.nn import functional
 
 from thrifty._common.checks import number, positive
 from thrifty._common.extras import require
+from thrifty._common.weights import load_pretrained, load_saved
 from thrifty.inference.token_reduction.patch import reduction_of
+from thrifty.inference.token_reduction.saving import ADDED, load_added
+
+#: Of a checkpoint of ``Trainer``: the teacher, where it follows the student.
+TEACHER = "distillation_teacher.pt"
 
 
 def distillation_loss(
@@ -220,6 +226,31 @@ def distilling_trainer() -> Any:
             self.distiller.teacher.to(logits_of(output).device)
             loss = self.distiller.loss(images, labels, logits_of(output))
             return (loss, output) if return_outputs else loss
+
+        def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
+            """Load what the reduction added too, which lies beside the plain model's files.
+
+            ``Trainer`` itself leaves out every weight whose name is another on disk, as those of ViT are.
+            """
+            student: Any = self.distiller.student
+            reduction = reduction_of(student)
+            if reduction is None or not Path(resume_from_checkpoint, ADDED).exists():
+                super()._load_from_checkpoint(resume_from_checkpoint, model)
+                return
+            student.load_state_dict(load_pretrained(type(student), resume_from_checkpoint).state_dict(), strict=False)
+            load_added(reduction, Path(resume_from_checkpoint))
+
+        def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
+            """Save a teacher that follows too: it is part of what a run goes on from."""
+            super()._save_optimizer_and_scheduler(output_dir)
+            if self.args.should_save and self.distiller.kind == "ema":
+                torch.save(self.distiller.teacher.state_dict(), Path(output_dir, TEACHER))
+
+        def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
+            super()._load_optimizer_and_scheduler(checkpoint)
+            if checkpoint is not None and self.distiller.kind == "ema":
+                held = load_saved(Path(checkpoint, TEACHER), name="resume_from_checkpoint")
+                self.distiller.teacher.load_state_dict(held)
 
         def training_step(self, *args: Any, **kwargs: Any) -> Any:
             """Train, and let the teacher follow."""

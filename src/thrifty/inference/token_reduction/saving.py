@@ -113,6 +113,21 @@ def load_reduced(make: Callable[..., nn.Module] | nn.Module, folder: str | os.Pa
     return model
 
 
+def load_added(reduction: TokenReduction, folder: Path) -> None:
+    """Put back the parameters that a reduction added to a transformers model, as its ``save_pretrained`` wrote them.
+
+    Raises:
+        FileNotFoundError: There are none in the folder.
+        ValueError: They are of another reduction, or damaged.
+    """
+    held, own = load_tensors(folder / ADDED, name="folder", extra="vision"), _added(reduction)
+    if {name: w.shape for name, w in held.items()} != {name: w.shape for name, w in own.items()}:
+        raise ValueError(f"folder: the weights in {folder / ADDED} are another reduction's")
+    with torch.no_grad():
+        for name, w in own.items():
+            w.copy_(held[name])
+
+
 def _added(reduction: TokenReduction) -> dict[str, torch.Tensor]:
     """Return the parameters that a reduction added, under the number of their block."""
     return {
