@@ -59,10 +59,9 @@ def show(ctx: Context, evidence: Evidence, gated: dict[str, Measurement]) -> Non
     main = {
         alpha: [(f"{alpha}", name, seed, data) for name in names for seed in seeds] for alpha, names in MAIN.items()
     }
-    beside = [(f"{EVEN}", name, seed, data) for name in BESIDE for seed in seeds]
-    single = [(f"{EVEN}", name, ctx.seed, data) for name in (*ABLATIONS, *LAST)]
+    beside, single = ([(f"{EVEN}", name, ctx.seed, data) for name in names] for names in (BESIDE, (*ABLATIONS, *LAST)))
     language = [("lm", name, ctx.seed, None) for name in LANGUAGE]
-    with pool.ahead(one, [*main[EVEN], *language, *main[SKEWED], *beside, *single], ctx.deadline) as run:
+    with pool.ahead(one, [*main[EVEN], *beside, *language, *main[SKEWED], *single], ctx.deadline) as run:
 
         def arms(names: Sequence[str], alpha: float, some: Sequence[int] = seeds) -> Found:
             return _sentences(ctx, evidence, names, alpha, some, lambda *piece: run(f"{alpha}", *piece, data))
@@ -72,6 +71,7 @@ def show(ctx: Context, evidence: Evidence, gated: dict[str, Measurement]) -> Non
             for claim, measured in gated.items():
                 evidence.measured(claim, measured, gate=(_of(even, OURS), _of(even, FEDAVG)))
         _compare(evidence, "accuracy", even)
+        arms(BESIDE, EVEN, seeds[:1])
         ctx.progress(5, 6, "SmolLM2")
         _language_model(ctx, evidence, lambda *piece: run("lm", *piece, None))
         skewed = arms(MAIN[SKEWED], SKEWED)
@@ -80,7 +80,6 @@ def show(ctx: Context, evidence: Evidence, gated: dict[str, Measurement]) -> Non
             above = _points(skewed, OURS, FEDLORA)
             low, high = above.interval()
             evidence.measured("accuracy-skewed-fedlora", above, reason=f"95 % interval {low:.1f} to {high:.1f}")
-        arms(BESIDE, EVEN)
         for name in (*ABLATIONS, *LAST):
             if ctx.remaining() < AN_ARM:
                 evidence.row(name, {}, workload=_workload(EVEN), error="the budget was used up")
