@@ -214,6 +214,10 @@ def test_zero_sum_play_comes_to_the_value():
     drawn = result.sample(4000, np.random.default_rng(0), independent=True)
     mean = np.mean([game.sets[0].vector(joint[0]) for joint in drawn], axis=0)
     np.testing.assert_allclose(mean, result.marginals[0], atol=0.05)
+    played = solve_cce(game, "full", 30)
+    rounds = {tuple(map(tuple, joint)) for joint in played.plays()}
+    apart = played.sample(200, np.random.default_rng(0), independent=True)
+    assert {tuple(map(tuple, joint)) for joint in apart} - rounds, "players' rounds differ"
     with pytest.raises(ValueError, match="zero|constant"):
         solve_nash(ColonelBlotto([4, 4, 4], [1, 2]))
 
@@ -355,6 +359,18 @@ class TestFiles:
         with pytest.raises(FileExistsError):
             result.save(tmp_path / "r.npz")
         same(CCEResult.load(result.save(tmp_path / "r.npz", force=True)), result)
+
+    def test_games_of_networks_come_back_with_their_coordinates(self, tmp_path):
+        roads, wires = nx.MultiDiGraph(), nx.MultiGraph()
+        roads.add_nodes_from([3, 2, "a"])
+        roads.add_weighted_edges_from([("a", 2, 0.3), (3, "a", 1), (3, "a", 1.7), ("a", 3, 1), (3, 2, 2.5)])
+        wires.add_nodes_from([5, 4])
+        wires.add_weighted_edges_from([(1, 5, 1), (5, 1, 2.1), (4, 1, 3), (5, 4, 1 / 3)])
+        pairs = [(3, 2), ("a", 2)]
+        for game in (NetworkCongestion(roads, pairs, orient=True), SpanningTreeCongestion(wires, 2)):
+            loaded = CCEResult.load(solve_cce(game, horizon=10).save(tmp_path / "r.npz", force=True)).game
+            assert [actions.edges for actions in loaded.sets] == [actions.edges for actions in game.sets]
+            assert (loaded.costs == game.costs).all()
 
     def test_games_that_no_file_can_describe(self, tmp_path):
         with pytest.raises(ValueError, match="that a file can describe"):
