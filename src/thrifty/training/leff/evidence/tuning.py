@@ -1,8 +1,8 @@
 """The learning rates of the contenders, and the search that finds them: one grid, budget and validation split for all.
 
-``python -m thrifty.training.leff.evidence.tuning`` runs the search (the bench does not) and prints the tables. So far it
-was run in part, so that tuning was not equal: at the reported length LEFF, FedAvg and FedLoRA were tried at two rates
-each and the head alone at one; the kin of FedLoRA, FedRA and BitFit take its rate, and those of FedAvg its.
+``python -m thrifty.training.leff.evidence.tuning`` runs the search (the bench does not) and prints the tables. So far
+it was run in part, so that tuning was not equal: at the reported length LEFF, FedAvg and FedLoRA were tried at two
+rates each and the head alone at one; the kin of FedLoRA, FedRA and BitFit take its rate, and those of FedAvg its.
 
 Validation loss: LEFF 0.520 at 5e-5, 0.481 at 1e-4; FedAvg 0.485 and 0.440; FedLoRA 0.515 at 1e-3, 0.495 at 3e-3; the
 head alone 0.537 at 1e-2. Pilots of fewer rounds ruled the others out: at 3e-4 and above LEFF did not learn and FedAvg
