@@ -11,7 +11,7 @@ from transformers import BertConfig, BertModel, BertPreTrainedModel
 from transformers.modeling_outputs import SequenceClassifierOutput
 
 
-class SentenceClassifier(BertPreTrainedModel):
+class SentenceClassifier(BertPreTrainedModel):  # type: ignore[no-untyped-call]
     """A BERT without its pooler, whose tokens are averaged: what all-MiniLM-L6-v2 was trained for.
 
     Args:
@@ -21,8 +21,8 @@ class SentenceClassifier(BertPreTrainedModel):
     def __init__(self, config: BertConfig) -> None:
         super().__init__(config)
         self.bert = BertModel(config, add_pooling_layer=False)
-        self.classifier = nn.Linear(config.hidden_size, config.num_labels)
-        self.post_init()
+        self.classifier = nn.Linear(config.hidden_size, config.num_labels)  # type: ignore[arg-type]
+        self.post_init()  # type: ignore[no-untyped-call]
 
     def forward(
         self,
@@ -44,9 +44,9 @@ def load(folder: Any, classes: int) -> SentenceClassifier:
 
     Runs are too short for anybody to see a sentence twice.
     """
-    still = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    still: dict[str, Any] = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
     model = SentenceClassifier.from_pretrained(
         folder, num_labels=classes, local_files_only=True, dtype=torch.float32, **still
     )
-    found: SentenceClassifier = model.eval()
+    found: SentenceClassifier = model.eval()  # type: ignore[no-untyped-call]
     return found
