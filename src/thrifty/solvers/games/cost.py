@@ -8,9 +8,9 @@ from thrifty._common.ledger import Entry, LedgerDelta, Resource, Workload
 
 #: The workload that it is for.
 TASK = "equilibria of Colonel Blotto games"
-#: Seconds a round that each step of the kernel took when it was measured (one thread); see the card.
+#: Seconds a round and step of the kernel: an estimate, of runs on a machine that others used too (one thread).
 SECONDS_A_STEP = 1.0e-8
-#: Seconds a round that each battlefield of each listed action took, likewise.
+#: Seconds a round and battlefield of a listed action, likewise.
 SECONDS_A_LISTED = 2.0e-8
 
 
@@ -47,7 +47,7 @@ def predict(workload: Workload) -> LedgerDelta:
                 Resource.SECONDS,
                 seconds,
                 f"rounds · players · ({SECONDS_A_STEP:g} s · n² k / 2 − {SECONDS_A_LISTED:g} s · C(n+k−1, k−1) · k)",
-                "measured beside the same learner over a list",
+                "estimated from runs beside the same learner over a list",
             ),
             Entry(
                 Resource.HOST, -listed * (4 * k + 8), "− C(n+k−1, k−1) · (4 k + 8) bytes", "a list and a law over it"
