@@ -60,9 +60,9 @@ def test_an_interrupted_run_goes_on_to_the_same_end(thrifty, table, tmp_path, mo
         if epoch == 4:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(recipe, "_keep", stop)
-    assert thrifty(*words(table, tmp_path / "cut")).code != 0
-    monkeypatch.undo()
+    with monkeypatch.context() as patched:
+        patched.setattr(recipe, "_keep", stop)
+        assert thrifty(*words(table, tmp_path / "cut")).code != 0
     assert thrifty(*words(table, tmp_path / "cut")).code == 0
     one, two = (torch.load(tmp_path / name / "checkpoint.pt", weights_only=True)["model"] for name in ("whole", "cut"))
     assert all(torch.equal(one[key], two[key]) for key in one)

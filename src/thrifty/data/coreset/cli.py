@@ -100,7 +100,11 @@ def report(
             row = json.loads(result.read_text())
             history = History.from_json((result.parent / "history.json").read_text(), str(result.parent))
             ratios = [epoch.snr for epoch in history if epoch.checked and math.isfinite(epoch.snr)]
-            found[str(result.parent)] = row | {"updated": [e.epoch for e in history if e.updated], "ratios": ratios}
+            short = str(result.parent.relative_to(run.parent))
+            found[str(result.parent) if short in found else short] = row | {
+                "updated": [e.epoch for e in history if e.updated],
+                "ratios": ratios,
+            }
     if not found:
         raise ValueError(f"runs: expected folders of finished runs, got none in {', '.join(map(str, runs))}")
     if as_json:
