@@ -60,7 +60,7 @@ class Scripted(Coreset):
         self.ratios, self.asked = list(ratios), []
         return self
 
-    def _snr(self, gradients):
+    def ratio(self, gradients):
         if self._choosing:
             return 1.0
         self.asked.append((self.epoch, next(self.model.parameters()).flatten()[0].item()))

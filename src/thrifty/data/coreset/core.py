@@ -176,12 +176,13 @@ class Coreset:
         row.checked = True
         if self.monitor.watches:
             assert self.subset is not None
-            row.snr = ranks.from_first(self._snr(self.gradients(self.subset.indices)))
-        stale = self.monitor.decide(row.epoch, row.snr, self)
+            row.snr = ranks.from_first(self.ratio(self.gradients(self.subset.indices)))
+        stale = ranks.from_first(self.monitor.decide(row.epoch, row.snr, self))  # rounding may differ
         row.seconds_check = time.perf_counter() - began
         return stale
 
-    def _snr(self, gradients: GradientSource) -> float:
+    def ratio(self, gradients: GradientSource) -> float:
+        """Return the signal-to-noise ratio that the monitor watches, of the subset's gradients."""
         assert self.subset is not None
         weights = self.subset.weights if self.monitor.weighted else None
         return gradient_snr(gradients, self.monitor.kind, weights)
@@ -213,7 +214,7 @@ class Coreset:
                 if gradients is None
                 else gradients.take(self.subset.indices.to(gradients.square_norms().device))
             )
-            self.monitor.selected(ranks.from_first(self._snr(of_subset)), self)
+            self.monitor.selected(ranks.from_first(self.ratio(of_subset)), self)
         row.seconds_select = time.perf_counter() - began
 
     def gradients(self, indices: Int[Tensor, " m"] | None = None) -> LastLayerGradients | DenseGradients:

@@ -112,7 +112,7 @@ def estimate(coreset: Coreset, epochs: int, batch_size: int, updates: int | None
     subset: Any = trial.subset
     if trial.monitor.watches:
         began = time.perf_counter()
-        trial._snr(trial.gradients(subset.indices))
+        trial.ratio(trial.gradients(subset.indices))
         check = time.perf_counter() - began
     step = _seconds_a_step(coreset, batch_size, steps)
     return Estimate(
