@@ -104,7 +104,7 @@ def _largest_eigenvalue(source: GradientSource, w: Tensor, mu: Tensor) -> float:
             return 0.0
         v = v / length
         u = w * (source.correlate(v) - v @ mu)
-        v = source.combine(u) - u.sum() * mu
+        v = source.combine(u)  # the entries of u add up to nothing
         last, value = value, float(v.norm())
         if abs(value - last) <= TOLERANCE * value:
             break
